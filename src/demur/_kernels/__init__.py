@@ -1,0 +1,1 @@
+"""Searches over arrays: no objects, no checks, no exceptions."""

@@ -1,0 +1,1 @@
+"""Samples, models, rules and rates."""

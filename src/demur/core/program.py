@@ -1,0 +1,131 @@
+"""A rejection model lowered to integers: what the searches minimise, and under which bounds.
+
+With nI, nO, L the accepted ID mass, OOD mass (one per OOD set) and loss mass, a program is
+
+    minimise   (loss*L + id*nI + ood*sum(nO)) / (nI if per_id else 1)
+    subject to nI >= min_id,  nO[s] <= max_ood[s],  a[s]*nI >= b[s]*nO[s]
+
+Among equal objectives the larger nI wins, then the smaller sum(nO).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil, floor, gcd, lcm
+from typing import Any
+
+from demur.errors import InvalidInputError
+
+Number = int | float | Decimal | Fraction
+
+# Coefficients and masses below these keep every product inside 128-bit integers.
+_COEFFICIENT_LIMIT = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Masses of a whole sample, accepted or not, and what one unit of mass stands for."""
+
+    id: int
+    ood: tuple[int, ...]
+    loss: int
+    id_exponent: int = 0
+    ood_exponent: int = 0
+    loss_exponent: int = 0
+    id_rounding: int = 0
+    ood_rounding: int = 0
+
+    def id_weight(self, mass: int) -> float:
+        """Return ID `mass` in the units the weights were given in."""
+        return mass * 2.0**-self.id_exponent
+
+    def ood_weight(self, mass: int) -> float:
+        """Return OOD `mass` in the units the weights were given in."""
+        return mass * 2.0**-self.ood_exponent
+
+    def loss_sum(self, mass: int) -> float:
+        """Return loss `mass` in the units the losses were given in."""
+        return mass * 2.0**-self.loss_exponent
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Integer objective and bounds of one rejection model on one sample."""
+
+    loss: int
+    id: int
+    ood: int
+    per_id: bool
+    min_id: int
+    max_ood: tuple[int, ...]
+    ratio: tuple[tuple[int, int], ...]
+    """(a, b) per OOD set, meaning a*nI >= b*nO; (0, 0) is no bound."""
+    reject_all: bool = False
+    """Whether accepting nothing competes."""
+
+
+def exact(name: str, value: Any) -> Fraction:
+    """Return a number as the fraction its shortest decimal stands for: 0.07 is 7/100."""
+    if isinstance(value, bool) or value is None:
+        raise InvalidInputError(f"{name} must be a number, got {value!r}")
+    if isinstance(value, (int, Fraction, Decimal)):
+        text: Any = value
+    elif hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
+        text = str(value)
+    elif isinstance(value, float):
+        text = repr(value)
+    else:
+        raise InvalidInputError(f"{name} must be a number, got {value!r}")
+    try:
+        return Fraction(text)
+    except (ValueError, OverflowError):
+        raise InvalidInputError(f"{name} must be a finite number, got {value!r}") from None
+
+
+def at_least(share: Fraction, total: int, rounding: int) -> int:
+    """Return the smallest mass that is at least `share` of `total`."""
+    return max(0, ceil(share * total) - rounding)
+
+
+def at_most(share: Fraction, total: int, rounding: int) -> int:
+    """Return the largest mass that is at most `share` of `total`."""
+    return min(total, floor(share * total) + rounding)
+
+
+def quotient_bound(bound: Fraction, max_numerator: int, max_denominator: int) -> tuple[int, int]:
+    """Return small (a, b) such that nO / nI <= bound exactly when b*nO <= a*nI.
+
+    a/b is the largest fraction at most `bound` with numerator and denominator within the
+    totals, the last left turn of the walk down the Stern-Brocot tree. No count in range can
+    fall between the two, so nothing is lost, and products stay small.
+    """
+    if max_numerator == 0 or bound >= max_numerator:
+        return 0, 0
+    p0, q0, p1, q1 = 0, 1, 1, 0
+    n, d = bound.numerator, bound.denominator
+    while d:
+        step = n // d
+        p2, q2 = p0 + step * p1, q0 + step * q1
+        if p2 > max_numerator or q2 > max_denominator:
+            break
+        p0, q0, p1, q1 = p1, q1, p2, q2
+        n, d = d, n - step * d
+    if d == 0 or Fraction(p1, q1) <= bound:
+        return p1, q1
+    # The last convergent lies above: its lower neighbour is a semiconvergent.
+    steps = min((max_numerator - p0) // p1, (max_denominator - q0) // q1)
+    return p0 + steps * p1, q0 + steps * q1
+
+
+def integer_coefficients(*coefficients: Fraction) -> tuple[int, ...]:
+    """Return integers in the same proportion, rounded only when they would not fit 62 bits."""
+    scale = lcm(*(c.denominator for c in coefficients))
+    whole = [int(c * scale) for c in coefficients]
+    common = gcd(*whole) or 1
+    whole = [c // common for c in whole]
+    largest = max(abs(c) for c in whole)
+    if largest < _COEFFICIENT_LIMIT:
+        return tuple(whole)
+    return tuple(round(Fraction(c * (_COEFFICIENT_LIMIT - 1), largest)) for c in whole)

@@ -1,0 +1,146 @@
+"""Every rate of a rule as a function of accepted masses, and `evaluate` on new data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel
+from demur.core.points import Points
+from demur.core.program import Number, Totals, exact
+from demur.core.rule import Rule
+from demur.core.sample import Sample
+from demur.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPoint:
+    """What a rule does on a sample. Rates without a denominator are NaN."""
+
+    tpr: float
+    """Share of ID accepted; also called recall and coverage."""
+    fpr: float
+    """Share of OOD accepted, all OOD rows pooled."""
+    selective_risk: float
+    """Mean loss of the accepted ID."""
+    accepted_id: float
+    """Number (weight) of ID accepted."""
+    accepted_ood: float
+    """Number (weight) of OOD accepted."""
+    accepted_loss: float
+    """Summed loss of the accepted ID."""
+    ood_prior: float | None = None
+    precision: float | None = None
+    """Share of ID among the accepted, at `ood_prior`; None without a declared prior."""
+    expected_cost: float | None = None
+    """Objective of the `CostModel`; None under the other models."""
+    fpr_by_set: Mapping[str, float] = field(default_factory=dict)
+    """FPR of each named OOD set."""
+
+
+def evaluate(
+    rule: Rule,
+    sample: Sample,
+    *,
+    model: RejectionModel | None = None,
+    ood_prior: Number | None = None,
+) -> OperatingPoint:
+    """Return every rate of `rule` on `sample`.
+
+    Parameters
+    ----------
+    model
+        A model that declares a prior (and costs) adds precision (and the expected cost).
+    ood_prior
+        Declares the prior for precision directly.
+
+    Examples
+    --------
+    >>> sample = Sample(id_scores=[0.1, 0.2, 0.9], id_loss=[0, 1, 1], ood_scores=[0.2, 0.8])
+    >>> point = evaluate(Rule(direction=(1.0,), threshold=0.5), sample, ood_prior=0.25)
+    >>> round(point.tpr, 3), point.fpr, point.selective_risk, point.precision
+    (0.667, 0.5, 0.5, 0.8)
+    """
+    points = Points.of(sample, "worst")
+    accepted = rule.accept(points.scores) if len(points.scores) else slice(0)
+    ood_masses = [int(column[accepted].sum()) for column in points.ood]
+    return operating_point(
+        id_mass=int(points.id[accepted].sum()),
+        ood_masses=ood_masses,
+        loss_mass=int(points.loss[accepted].sum()),
+        totals=points.totals,
+        model=model,
+        ood_prior=ood_prior,
+        set_names=tuple(sample.ood_sets),
+    )
+
+
+def operating_point(
+    *,
+    id_mass: int,
+    ood_masses: list[int],
+    loss_mass: int,
+    totals: Totals,
+    model: RejectionModel | None = None,
+    ood_prior: Number | None = None,
+    set_names: tuple[str, ...] = (),
+) -> OperatingPoint:
+    """Return the rates that go with accepted masses."""
+    prior = _declared_prior(model, ood_prior)
+    tpr = id_mass / totals.id
+    fpr = _ratio(sum(ood_masses), sum(totals.ood))
+    loss = totals.loss_sum(loss_mass)
+    accepted_id = totals.id_weight(id_mass)
+    return OperatingPoint(
+        tpr=tpr,
+        fpr=fpr,
+        selective_risk=_ratio(loss, accepted_id),
+        accepted_id=accepted_id,
+        accepted_ood=totals.ood_weight(sum(ood_masses)),
+        accepted_loss=loss,
+        ood_prior=prior,
+        precision=None if prior is None else precision(tpr, fpr, prior),
+        expected_cost=_expected_cost(model, tpr, fpr, loss / totals.id_weight(totals.id)),
+        fpr_by_set={
+            name: _ratio(mass, total)
+            for name, mass, total in zip(set_names, ood_masses, totals.ood, strict=True)
+        }
+        if set_names
+        else {},
+    )
+
+
+def precision(tpr: float, fpr: float, ood_prior: float) -> float:
+    """Return ``(1-pi) TPR / ((1-pi) TPR + pi FPR)``; NaN when nothing is accepted."""
+    if ood_prior == 0:
+        return 1.0 if tpr > 0 else math.nan
+    accepted_id, accepted_ood = (1 - ood_prior) * tpr, ood_prior * fpr
+    return _ratio(accepted_id, accepted_id + accepted_ood)
+
+
+def _expected_cost(
+    model: RejectionModel | None, tpr: float, fpr: float, mean_loss: float
+) -> float | None:
+    if not isinstance(model, CostModel):
+        return None
+    prior = float(model.ood_prior)
+    id_cost = mean_loss + float(model.reject_id) * (1 - tpr)
+    if prior == 0:
+        return id_cost
+    ood_cost = float(model.accept_ood) * fpr + float(model.reject_ood) * (1 - fpr)
+    return (1 - prior) * id_cost + prior * ood_cost
+
+
+def _declared_prior(model: RejectionModel | None, ood_prior: Number | None) -> float | None:
+    if ood_prior is not None:
+        if not 0 <= exact("ood_prior", ood_prior) < 1:
+            raise InvalidInputError(f"ood_prior must be in [0, 1), got {ood_prior}")
+        return float(ood_prior)
+    if isinstance(model, (CostModel, PrecisionRecallModel)):
+        return float(model.ood_prior)
+    return None
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else math.nan

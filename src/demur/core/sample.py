@@ -1,0 +1,222 @@
+"""Scored validation data: ID rows with losses, OOD rows without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from demur import _arrays
+from demur._arrays import FloatArray
+from demur.errors import InvalidInputError
+from demur.losses import Loss, evaluate_loss
+
+POOLED_NAME = "ood"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """Scores and losses of ID rows, scores of OOD rows. A higher score means more doubt.
+
+    Parameters
+    ----------
+    id_scores
+        Shape (n_id,), (n_id, 1) or (n_id, 2): one score s, or the pair (s_r, s_g). +inf is
+        legal and means "always reject"; NaN and -inf are refused.
+    id_loss
+        Shape (n_id,): l(y, h(x)) >= 0 of each ID row.
+    ood_scores
+        Like `id_scores`, or a dict of named OOD sets. None or empty for the models without
+        OOD data.
+    id_weight, ood_weight
+        Optional non-negative weights; for named OOD sets a dict with the same names.
+
+    Examples
+    --------
+    >>> sample = Sample(id_scores=[0.1, 0.2, 0.9], id_loss=[0, 0, 1], ood_scores=[0.7, 0.8])
+    >>> sample
+    Sample(n_id=3, n_ood=2, scores=1)
+    """
+
+    id_scores: FloatArray
+    id_loss: FloatArray
+    ood_scores: FloatArray = None  # type: ignore[assignment]
+    id_weight: FloatArray | None = None
+    ood_weight: FloatArray | None = None
+    score_names: tuple[str, ...] | None = None
+    """Names of the score columns, carried into the tuned rule."""
+    ood_sets: Mapping[str, slice] = field(init=False)
+    """Rows of each named OOD set; a single unnamed set is called ``"ood"``."""
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        id_scores = _arrays.score_matrix("id_scores", self.id_scores)
+        if len(id_scores) == 0:
+            raise InvalidInputError("id_scores is empty: at least one ID row is needed")
+        n, k = id_scores.shape
+        put("id_scores", id_scores)
+        put("id_loss", _arrays.nonnegative_vector("id_loss", self.id_loss, length=n))
+        ood_scores, ood_sets = _join_ood(self.ood_scores, columns=k)
+        put("ood_scores", ood_scores)
+        put("ood_sets", ood_sets)
+        put("id_weight", _weight("id_weight", self.id_weight, n))
+        put("ood_weight", _join_ood_weight(self.ood_weight, ood_sets, len(ood_scores)))
+        if self.id_weight is not None and not self.id_weight.any():
+            raise InvalidInputError("id_weight is zero on every row: some ID weight is needed")
+        put("score_names", _names(self.score_names, k))
+        for array in (id_scores, self.id_loss, ood_scores, self.id_weight, self.ood_weight):
+            if array is not None:
+                array.flags.writeable = False
+
+    @classmethod
+    def from_predictions(
+        cls,
+        id_scores: Any,
+        y_true: Any,
+        y_pred: Any,
+        *,
+        ood_scores: Any = None,
+        loss: Loss = "zero_one",
+        id_weight: Any = None,
+        ood_weight: Any = None,
+        score_names: Sequence[str] | None = None,
+    ) -> Sample:
+        """Build a sample from labels and predictions of the ID rows.
+
+        Parameters
+        ----------
+        y_true, y_pred
+            Labels and predictions, shape (n_id,).
+        loss
+            ``"zero_one"``, ``"absolute"``, a cost matrix, or a callable.
+
+        Examples
+        --------
+        >>> s = Sample.from_predictions([0.1, 0.9], ["cat", "dog"], ["cat", "cat"])
+        >>> s.id_loss
+        array([0., 1.])
+        """
+        return cls(
+            id_scores=id_scores,
+            id_loss=evaluate_loss(loss, y_true, y_pred),
+            ood_scores=ood_scores,
+            id_weight=id_weight,
+            ood_weight=ood_weight,
+            score_names=None if score_names is None else tuple(score_names),
+        )
+
+    @property
+    def n_id(self) -> int:
+        """Number of ID rows."""
+        return len(self.id_scores)
+
+    @property
+    def n_ood(self) -> int:
+        """Number of OOD rows, all sets together."""
+        return len(self.ood_scores)
+
+    @property
+    def n_scores(self) -> int:
+        """Number of scores a row: 1 or 2."""
+        return int(self.id_scores.shape[1])
+
+    def score(self, column: int) -> Sample:
+        """Return the single-score sample of one column."""
+        if not 0 <= column < self.n_scores:
+            raise InvalidInputError(f"column must be 0 to {self.n_scores - 1}, got {column}")
+        return self._with_scores(
+            self.id_scores[:, column],
+            self.ood_scores[:, column],
+            None if self.score_names is None else (self.score_names[column],),
+        )
+
+    def for_ood(self, name: str) -> Sample:
+        """Return the sample with only the named OOD set."""
+        if name not in self.ood_sets:
+            raise InvalidInputError(
+                f"no OOD set is called {name!r}; there are {sorted(self.ood_sets)}"
+            )
+        rows = self.ood_sets[name]
+        return Sample(
+            id_scores=self.id_scores,
+            id_loss=self.id_loss,
+            ood_scores={name: self.ood_scores[rows]},  # type: ignore[arg-type]
+            id_weight=self.id_weight,
+            ood_weight=None if self.ood_weight is None else {name: self.ood_weight[rows]},  # type: ignore[arg-type]
+            score_names=self.score_names,
+        )
+
+    def _with_scores(
+        self, id_scores: FloatArray, ood_scores: FloatArray, names: tuple[str, ...] | None
+    ) -> Sample:
+        sets = {name: ood_scores[rows] for name, rows in self.ood_sets.items()}
+        return Sample(
+            id_scores=id_scores,
+            id_loss=self.id_loss,
+            ood_scores=sets,  # type: ignore[arg-type]
+            id_weight=self.id_weight,
+            ood_weight=None
+            if self.ood_weight is None
+            else {name: self.ood_weight[rows] for name, rows in self.ood_sets.items()},  # type: ignore[arg-type]
+            score_names=names,
+        )
+
+    def __repr__(self) -> str:
+        sets = "" if list(self.ood_sets) == [POOLED_NAME] else f", ood_sets={list(self.ood_sets)}"
+        return f"Sample(n_id={self.n_id}, n_ood={self.n_ood}, scores={self.n_scores}{sets})"
+
+
+def _join_ood(scores: Any, columns: int) -> tuple[FloatArray, dict[str, slice]]:
+    """Stack named OOD sets and remember their rows."""
+    named = scores if isinstance(scores, Mapping) else {POOLED_NAME: scores}
+    if not named:
+        raise InvalidInputError("ood_scores is an empty dict: give None for no OOD data")
+    parts: list[FloatArray] = []
+    sets: dict[str, slice] = {}
+    start = 0
+    for name, values in named.items():
+        label = f"ood_scores[{name!r}]" if isinstance(scores, Mapping) else "ood_scores"
+        part = (
+            np.empty((0, columns))
+            if values is None
+            else _arrays.score_matrix(label, values, columns=columns)
+        )
+        parts.append(part)
+        sets[str(name)] = slice(start, start + len(part))
+        start += len(part)
+    return np.concatenate(parts), sets
+
+
+def _join_ood_weight(weight: Any, sets: Mapping[str, slice], length: int) -> FloatArray | None:
+    if not isinstance(weight, Mapping):
+        return _weight("ood_weight", weight, length)
+    if set(weight) != set(sets):
+        raise InvalidInputError(
+            f"ood_weight names {sorted(weight)}, ood_scores names {sorted(sets)}"
+        )
+    parts = [
+        _arrays.nonnegative_vector(f"ood_weight[{name!r}]", weight[name], length=s.stop - s.start)
+        for name, s in sets.items()
+    ]
+    return np.concatenate(parts)
+
+
+def _weight(name: str, weight: Any, length: int) -> FloatArray | None:
+    if weight is None:
+        return None
+    array = _arrays.nonnegative_vector(name, weight, length=length)
+    if not np.isfinite(array.sum()):
+        raise InvalidInputError(f"{name} adds up to more than a float can hold")
+    return array
+
+
+def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if isinstance(names, str) or len(names) != count or len(set(names)) != count:
+        raise InvalidInputError(f"score_names must be {count} different names, got {names!r}")
+    return tuple(str(name) for name in names)

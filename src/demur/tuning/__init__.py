@@ -1,0 +1,1 @@
+"""From a sample and a model to a rule."""
