@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel
 from demur.core.points import Points
@@ -100,7 +101,7 @@ def operating_point(
         accepted_ood=totals.ood_weight(sum(ood_masses)),
         accepted_loss=loss,
         ood_prior=prior,
-        precision=None if prior is None else precision(tpr, fpr, prior),
+        precision=None if prior is None else precision(id_mass, sum(ood_masses), totals, prior),
         expected_cost=_expected_cost(model, tpr, fpr, loss / totals.id_weight(totals.id)),
         fpr_by_set={
             name: _ratio(mass, total)
@@ -111,12 +112,20 @@ def operating_point(
     )
 
 
-def precision(tpr: float, fpr: float, ood_prior: float) -> float:
-    """Return ``(1-pi) TPR / ((1-pi) TPR + pi FPR)``; NaN when nothing is accepted."""
-    if ood_prior == 0:
-        return 1.0 if tpr > 0 else math.nan
-    accepted_id, accepted_ood = (1 - ood_prior) * tpr, ood_prior * fpr
-    return _ratio(accepted_id, accepted_id + accepted_ood)
+def precision(id_mass: int, ood_mass: int, totals: Totals, ood_prior: Number) -> float:
+    """Return ``(1-pi) TPR / ((1-pi) TPR + pi FPR)`` of accepted masses, rounded only once.
+
+    So a precision that meets a bound exactly also compares so. NaN when nothing is accepted,
+    or when the prior needs an OOD side that is empty.
+    """
+    prior = exact("ood_prior", ood_prior)
+    if prior > 0 and sum(totals.ood) == 0:
+        return math.nan
+    accepted_id = (1 - prior) * Fraction(id_mass, totals.id)
+    accepted_ood = prior * Fraction(ood_mass, sum(totals.ood)) if prior else Fraction(0)
+    if accepted_id + accepted_ood == 0:
+        return math.nan
+    return float(accepted_id / (accepted_id + accepted_ood))
 
 
 def _expected_cost(

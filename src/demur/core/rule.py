@@ -173,9 +173,11 @@ class Rule:
                 tau=data["tau"],
                 score_names=data.get("score_names"),
             )
+        except InvalidInputError:
+            raise
         except KeyError as missing:
             raise InvalidInputError(f"the rule has no entry {missing}") from None
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise InvalidInputError(f"the rule has an entry of the wrong kind: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:

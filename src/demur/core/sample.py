@@ -109,6 +109,56 @@ class Sample:
             score_names=None if score_names is None else tuple(score_names),
         )
 
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        scores: str | Sequence[str],
+        *,
+        loss: str | None = None,
+        label: str | None = None,
+        prediction: str | None = None,
+        loss_function: Loss = "zero_one",
+        ood: str | None = None,
+        weight: str | None = None,
+    ) -> Sample:
+        """Build a sample from named columns of a pandas, polars, pyarrow, ... data frame.
+
+        Parameters
+        ----------
+        scores
+            One or two score columns.
+        loss
+            Column of losses, read on ID rows only; or give `label` and `prediction`, from which
+            `loss_function` computes them.
+        ood
+            Column that tells OOD rows: a flag (bool or 0/1), or the name of the OOD set, where
+            null, ``""`` and ``"id"`` mark ID rows.
+        weight
+            Column of weights.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> frame = pl.DataFrame(
+        ...     {"msp": [0.1, 0.7, 0.8], "wrong": [0, 1, None], "set": ["id", "id", "svhn"]}
+        ... )
+        >>> Sample.from_frame(frame, "msp", loss="wrong", ood="set")
+        Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn'])
+        """
+        from demur.core.frame import sample_from_frame
+
+        return sample_from_frame(
+            frame,
+            scores=scores,
+            loss=loss,
+            label=label,
+            prediction=prediction,
+            loss_function=loss_function,
+            ood=ood,
+            weight=weight,
+        )
+
     @property
     def n_id(self) -> int:
         """Number of ID rows."""

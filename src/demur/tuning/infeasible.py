@@ -88,8 +88,7 @@ def _largest_precision(model: PrecisionRecallModel, points: Points, find: Find) 
     purest = find(replace(program, loss=0, ood=1))
     if purest is None:
         return math.nan
-    fpr = purest[1] / totals.ood[0] if totals.ood[0] else 0.0
-    return precision(purest[0] / totals.id, fpr, float(model.ood_prior))
+    return precision(*purest, totals, model.ood_prior)
 
 
 def _worst_case(relaxed: Callable[[Fraction], RejectionModel], points: Points, find: Find) -> float:

@@ -25,8 +25,13 @@ class Line(NamedTuple):
 def spread(scores: FloatArray, id_mass: np.ndarray) -> FloatArray:
     """Return the 10-90 % range of each score over the ID rows, falling back on the whole range."""
     rows = id_mass > 0
+    if not rows.any():
+        return np.ones(scores.shape[1])
+    mass = id_mass[rows]
+    # Equal weights need no sort of the scores.
+    weights = None if mass.min() == mass.max() else mass
     low, high = np.quantile(
-        scores[rows], [0.1, 0.9], axis=0, method="inverted_cdf", weights=id_mass[rows]
+        scores[rows], [0.1, 0.9], axis=0, method="inverted_cdf", weights=weights
     )
     width = high - low
     whole = np.ptp(scores, axis=0)
