@@ -1,5 +1,8 @@
 """demur decides when a classifier should not answer."""
 
+from importlib import import_module
+from typing import Any
+
 from demur.core.models import CostModel, PrecisionRecallModel, TprFprModel
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
@@ -11,14 +14,17 @@ from demur.errors import (
     MissingExtraError,
     NotTunedError,
 )
+from demur.tuning.frontier import Frontier, frontier
 from demur.tuning.result import Certificate, Exact, Grid, Tuning
 from demur.tuning.tune import tune
+from demur.versions import show_versions
 
 __all__ = [
     "Certificate",
     "CostModel",
     "DemurError",
     "Exact",
+    "Frontier",
     "Grid",
     "InfeasibleError",
     "InvalidInputError",
@@ -31,5 +37,18 @@ __all__ = [
     "TprFprModel",
     "Tuning",
     "evaluate",
+    "frontier",
+    "metrics",
+    "population",
+    "show_versions",
     "tune",
 ]
+
+_ROOMS = ("metrics", "population")
+
+
+def __getattr__(name: str) -> Any:
+    # Rooms that tuning does not need are imported when first used, so that import stays fast.
+    if name in _ROOMS:
+        return import_module(f"demur.{name}")
+    raise AttributeError(f"module 'demur' has no attribute {name!r}")

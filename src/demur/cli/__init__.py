@@ -1,1 +1,30 @@
-"""To come."""
+"""The command line: one file per command, from arguments to public calls to standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line; errors of demur are printed without a traceback."""
+    import click
+
+    from demur.cli.app import app
+    from demur.errors import DemurError, InfeasibleError
+
+    color = False if os.environ.get("NO_COLOR") else None
+
+    def complain(error: Exception) -> None:
+        click.echo(f"{click.style('demur:', fg='red')} {error}", err=True, color=color)
+
+    try:
+        app(prog_name="demur", color=color)
+    except DemurError as error:
+        complain(error)
+        sys.exit(3 if isinstance(error, InfeasibleError) else 2)
+    except OSError as error:
+        complain(error)
+        # Python would try once more to write what is left for a full standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)

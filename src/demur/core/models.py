@@ -74,12 +74,24 @@ class CostModel:
                 "give OOD scores, or ood_prior=0"
             )
         ood_step = exact("accept_ood", self.accept_ood) - exact("reject_ood", self.reject_ood)
-        loss, id_, ood = integer_coefficients(
+        reject_id = exact("reject_id", self.reject_id)
+        (loss, id_, ood), unit = integer_coefficients(
             (1 - prior) * Fraction(2) ** (totals.id_exponent - totals.loss_exponent) / totals.id,
-            -(1 - prior) * exact("reject_id", self.reject_id) / totals.id,
+            -(1 - prior) * reject_id / totals.id,
             prior * ood_step / totals.ood[0] if prior else Fraction(0),
         )
-        return Program(loss, id_, ood, False, 0, totals.ood, ((0, 0),), reject_all=True)
+        return Program(
+            loss,
+            id_,
+            ood,
+            per_id=False,
+            min_id=0,
+            max_ood=totals.ood,
+            ratio=((0, 0),),
+            reject_all=True,
+            scale=unit,
+            offset=float((1 - prior) * reject_id + prior * exact("reject_ood", self.reject_ood)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +122,7 @@ class TprFprModel:
             min_id=_required_id("min_tpr", self.min_tpr, totals),
             max_ood=tuple(at_most(max_fpr, ood, totals.ood_rounding) for ood in totals.ood),
             ratio=((0, 0),) * len(totals.ood),
+            scale=_risk_unit(totals),
         )
 
 
@@ -149,6 +162,7 @@ class PrecisionRecallModel:
             min_id=_required_id("min_recall", self.min_recall, totals),
             max_ood=totals.ood,
             ratio=tuple(self._ratio(totals, ood) for ood in totals.ood),
+            scale=_risk_unit(totals),
         )
 
     def _ratio(self, totals: Totals, ood: int) -> tuple[int, int]:
@@ -163,6 +177,10 @@ class PrecisionRecallModel:
 
 # Objective L / nI as (loss, id, ood, per_id).
 _SELECTIVE_RISK = (1, 0, 0, True)
+
+
+def _risk_unit(totals: Totals) -> float:
+    return 2.0 ** (totals.id_exponent - totals.loss_exponent)
 
 
 def _required_id(name: str, share: Number, totals: Totals) -> int:

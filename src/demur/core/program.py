@@ -64,6 +64,14 @@ class Program:
     """(a, b) per OOD set, meaning a*nI >= b*nO; (0, 0) is no bound."""
     reject_all: bool = False
     """Whether accepting nothing competes."""
+    scale: float = 1.0
+    offset: float = 0.0
+    """The model's own objective is ``scale * value + offset``."""
+
+    def value(self, id_mass: int, ood_mass: int, loss_mass: int) -> float:
+        """Return the integer objective of accepted masses."""
+        total = self.loss * loss_mass + self.id * id_mass + self.ood * ood_mass
+        return total / id_mass if self.per_id else float(total)
 
 
 def exact(name: str, value: Any) -> Fraction:
@@ -119,13 +127,13 @@ def quotient_bound(bound: Fraction, max_numerator: int, max_denominator: int) ->
     return p0 + steps * p1, q0 + steps * q1
 
 
-def integer_coefficients(*coefficients: Fraction) -> tuple[int, ...]:
-    """Return integers in the same proportion, rounded only when they would not fit 62 bits."""
-    scale = lcm(*(c.denominator for c in coefficients))
-    whole = [int(c * scale) for c in coefficients]
-    common = gcd(*whole) or 1
-    whole = [c // common for c in whole]
-    largest = max(abs(c) for c in whole)
-    if largest < _COEFFICIENT_LIMIT:
-        return tuple(whole)
-    return tuple(round(Fraction(c * (_COEFFICIENT_LIMIT - 1), largest)) for c in whole)
+def integer_coefficients(*coefficients: Fraction) -> tuple[tuple[int, ...], float]:
+    """Return integers in the same proportion and the number they are multiples of.
+
+    They are rounded only when they would not fit 62 bits.
+    """
+    unit = Fraction(1, lcm(*(c.denominator for c in coefficients)))
+    unit *= gcd(*(int(c / unit) for c in coefficients)) or 1
+    largest = max(abs(c) for c in coefficients)
+    unit = max(unit, largest / (_COEFFICIENT_LIMIT - 1))
+    return tuple(round(c / unit) for c in coefficients), float(unit)

@@ -1,1 +1,43 @@
-"""To come."""
+"""Metrics and curves of single- and double-score samples.
+
+ID is the positive class and a higher score means more doubt. Several OOD sets are pooled; a
+metric of one set is that of ``sample.for_ood(name)``. Numbers that cannot be had are NaN.
+"""
+
+from demur.metrics.areas import augrc, aupr, aurc, auroc, oscr
+from demur.metrics.curve import Curve
+from demur.metrics.curves import (
+    ccr_fpr_curve,
+    precision_recall_curve,
+    risk_coverage_curve,
+    roc_curve,
+)
+from demur.metrics.scalar import (
+    ccr_at_fpr,
+    f1,
+    fpr_at_tpr,
+    id_accuracy,
+    ood_share,
+    selective_risk_at,
+    tnr_at_tpr,
+)
+
+__all__ = [
+    "Curve",
+    "augrc",
+    "aupr",
+    "aurc",
+    "auroc",
+    "ccr_at_fpr",
+    "ccr_fpr_curve",
+    "f1",
+    "fpr_at_tpr",
+    "id_accuracy",
+    "ood_share",
+    "oscr",
+    "precision_recall_curve",
+    "risk_coverage_curve",
+    "roc_curve",
+    "selective_risk_at",
+    "tnr_at_tpr",
+]

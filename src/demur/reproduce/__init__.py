@@ -1,1 +1,1 @@
-"""To come."""
+"""The paper's experiments, as users of the public names."""

@@ -1,0 +1,220 @@
+"""Curves over all rules: ROC, precision-recall, correct classification rate, risk-coverage.
+
+One score: every distinct operating point. Two scores: the exact envelope of all rules with
+mu >= 0, as a staircase. An envelope is tuned on the sample it is drawn on and so optimistic;
+``evaluate_on=`` reads the same rules on other data. Rows with a score of +inf are never
+accepted, so with such rows the curves end early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from demur._arrays import FloatArray
+from demur.core.points import Points
+from demur.core.program import Number, at_most
+from demur.core.sample import Sample
+from demur.metrics._paths import accepted_by, all_thresholds, comparable, from_nothing, with_ood
+from demur.metrics._rates import Per, Rates, check_correctness, prior, share
+from demur.metrics.curve import Curve, Interpolation
+from demur.metrics.equal_fpr import best_at_equal_fpr
+from demur.tuning.envelope import Search, staircase
+from demur.tuning.settle import Rules
+
+
+def roc_curve(sample: Sample, *, evaluate_on: Sample | None = None, search: Search = None) -> Curve:
+    """Return TPR over FPR, starting with the rule that rejects everything.
+
+    Parameters
+    ----------
+    sample
+        With OOD rows. Two scores: for each bound on the FPR the largest TPR.
+    evaluate_on
+        Read the rules tuned on `sample` on this sample instead.
+    search
+        For two scores: `Exact()` (default), quadratic in the number of rows, or `Grid(d)`
+        for samples beyond some ten thousand rows.
+
+    Examples
+    --------
+    >>> curve = roc_curve(Sample([0.1, 0.4], [0, 1], ood_scores=[0.2, 0.4]))
+    >>> curve.x, curve.y
+    (array([0. , 0. , 0.5, 1. ]), array([0. , 0.5, 0.5, 1. ]))
+    >>> curve.rule(1).threshold
+    0.15000000000000002
+    """
+    points = with_ood("sample", sample)
+    if sample.n_scores == 1:
+        path = all_thresholds(points)
+    else:
+        path = staircase(points, "nonneg", search, lambda nI, nO, L: nO.astype(float))
+    axes = (_Axis("FPR", _fpr), _Axis("TPR", _tpr))
+    return _curve(sample, points, from_nothing(path), axes, "previous", evaluate_on)
+
+
+def precision_recall_curve(
+    sample: Sample,
+    *,
+    ood_prior: Number | None = None,
+    evaluate_on: Sample | None = None,
+    search: Search = None,
+) -> Curve:
+    """Return precision over recall, with ID as the positive class.
+
+    Parameters
+    ----------
+    sample
+        With OOD rows. Two scores: for each bound on the recall the largest precision.
+    ood_prior
+        Share of OOD inputs behind the precision; the share in `sample` by default. The curve
+        carries it as `Curve.ood_prior`.
+    evaluate_on, search
+        As in `roc_curve`.
+
+    Examples
+    --------
+    >>> curve = precision_recall_curve(Sample([0.1, 0.4], [0, 1], ood_scores=[0.2, 0.4]))
+    >>> curve.x, curve.y, curve.ood_prior
+    (array([0.5, 0.5, 1. ]), array([1. , 0.5, 0.5]), 0.5)
+    """
+    points = with_ood("sample", sample)
+    pi = prior(Rates(points.totals), ood_prior)
+    if sample.n_scores == 1:
+        path = all_thresholds(points)
+    else:
+        path = staircase(points, "nonneg", search, lambda nI, nO, L: nO / nI)
+    precision = _Axis("precision", lambda rates, m: rates.precision(m.id, m.ood, pi))
+    axes = (_Axis("recall", _tpr), precision)
+    curve = _curve(sample, points, path, axes, "next", evaluate_on)
+    return replace(curve, ood_prior=pi)
+
+
+def ccr_fpr_curve(
+    sample: Sample,
+    *,
+    per: Per = "accepted",
+    evaluate_on: Sample | None = None,
+    search: Search = None,
+) -> Curve:
+    """Return the correct classification rate over the FPR.
+
+    Parameters
+    ----------
+    sample
+        With OOD rows and losses of 0 and 1. Two scores: the maximum over mu >= 0 at equal
+        FPR, where each mu has the rate of its largest threshold with at most that FPR.
+        (The best of all rules with at most that FPR would be near 1 without merit: it
+        accepts a single ID row.)
+    per
+        ``"accepted"``: correct among the accepted ID rows, 1 - selective risk, as in the
+        paper; the curve starts with the first ID row accepted. ``"all"``: correct and
+        accepted among all ID rows.
+    evaluate_on, search
+        As in `roc_curve`.
+
+    Examples
+    --------
+    >>> curve = ccr_fpr_curve(Sample([0.1, 0.3], [0, 1], ood_scores=[0.2, 0.4]))
+    >>> curve.x, curve.y
+    (array([0. , 0.5, 0.5, 1. ]), array([1. , 1. , 0.5, 0.5]))
+    """
+    points = with_ood("sample", sample)
+    for checked in (sample, evaluate_on):
+        if checked is not None:
+            check_correctness(checked, per)
+    if sample.n_scores == 1:
+        path = all_thresholds(points)
+        path = from_nothing(path) if per == "all" else path.take(path.id > 0)
+    else:
+        rates = Rates(points.totals)
+        best = best_at_equal_fpr(points, lambda nI, L: rates.ccr(nI, L, per), search)
+        path = best.rules._replace(ood=best.start)
+    ccr = _Axis(f"CCR per {per} ID", lambda rates, m: rates.ccr(m.id, m.loss, per))
+    return _curve(sample, points, path, (_Axis("FPR", _fpr), ccr), "previous", evaluate_on)
+
+
+def risk_coverage_curve(
+    sample: Sample,
+    *,
+    max_fpr: Number = 1,
+    evaluate_on: Sample | None = None,
+    search: Search = None,
+) -> Curve:
+    """Return the selective risk over the coverage (TPR) of rules with FPR <= `max_fpr`.
+
+    `Curve.attainable` is the range of coverage such rules attain; it is NaN if none accepts
+    any ID row.
+
+    Parameters
+    ----------
+    sample
+        Two scores: for each bound on the coverage the smallest selective risk.
+    max_fpr
+        In [0, 1]; a float means its shortest decimal. 1 is the curve known without OOD.
+    evaluate_on, search
+        As in `roc_curve`.
+
+    Examples
+    --------
+    >>> sample = Sample([0.1, 0.3, 0.6], [0, 1, 0], ood_scores=[0.4])
+    >>> curve = risk_coverage_curve(sample, max_fpr=0.5)
+    >>> curve.x.round(3), curve.y, curve.attainable[1] < 0.7
+    (array([0.333, 0.667]), array([0. , 0.5]), True)
+    """
+    asked = share("max_fpr", max_fpr)
+    points = Points.of(sample)
+    totals = points.totals
+    max_ood = at_most(asked, sum(totals.ood), totals.ood_rounding)
+    if sample.n_scores == 1:
+        path = all_thresholds(points)
+        path = path.take((np.diff(path.id, prepend=0) > 0) & (path.ood <= max_ood))
+    else:
+        path = staircase(
+            points, "nonneg", search, lambda nI, nO, L: np.where(nO <= max_ood, L / nI, np.inf)
+        )
+    risk = _Axis("selective risk", lambda rates, m: rates.selective_risk(m.id, m.loss))
+    return _curve(sample, points, path, (_Axis("coverage", _tpr), risk), "next", evaluate_on)
+
+
+class _Axis(NamedTuple):
+    label: str
+    value: Callable[[Rates, Rules], FloatArray]
+
+
+def _tpr(rates: Rates, masses: Rules) -> FloatArray:
+    return rates.tpr(masses.id)
+
+
+def _fpr(rates: Rates, masses: Rules) -> FloatArray:
+    return rates.fpr(masses.ood)
+
+
+def _curve(
+    sample: Sample,
+    points: Points,
+    path: Rules,
+    axes: tuple[_Axis, _Axis],
+    staircase_reading: Interpolation,
+    evaluate_on: Sample | None,
+) -> Curve:
+    """Return the rates along the path, on the sample itself or on another one."""
+    interpolation: Interpolation = "linear" if sample.n_scores == 1 else staircase_reading
+    lines = path.lines
+    if evaluate_on is not None:
+        points = comparable(sample, evaluate_on)
+        path, interpolation = accepted_by(points, lines), "none"
+    rates, (x, y) = Rates(points.totals), axes
+    return Curve(
+        x=x.value(rates, path),
+        y=y.value(rates, path),
+        x_label=x.label,
+        y_label=y.label,
+        directions=lines[:, :-1],
+        thresholds=lines[:, -1],
+        interpolation=interpolation,
+        score_names=sample.score_names,
+    )

@@ -1,0 +1,172 @@
+"""The selective risk over a grid of bounds on TPR and FPR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from demur._arrays import FloatArray, IntArray
+from demur.core.models import TprFprModel
+from demur.core.points import Points
+from demur.core.program import Number, Totals, exact
+from demur.core.rule import Rule
+from demur.core.sample import Sample
+from demur.errors import InfeasibleError, InvalidInputError
+from demur.tuning.charts import Directions
+from demur.tuning.envelope import Search, is_swept, operating_points
+from demur.tuning.settle import Rules, settle
+from demur.tuning.surface import Surface
+
+PERCENT: tuple[Fraction, ...] = tuple(Fraction(k, 100) for k in range(101))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Frontier:
+    """The best selective risk for every pair of bounds; NaN where no rule meets them.
+
+    Arrays have a row per `min_tpr` and a column per `max_fpr`. Like every tuned value the
+    risks are optimistic: judge a rule on fresh data with `demur.evaluate`.
+    """
+
+    min_tpr: FloatArray
+    max_fpr: FloatArray
+    selective_risk: FloatArray
+    accepted_id: FloatArray
+    """Number (weight) of ID accepted by the best rule."""
+    accepted_ood: FloatArray
+    accepted_loss: FloatArray
+    directions: FloatArray
+    """Shape (rows, columns, k): the direction of a rule that attains the risk."""
+    thresholds: FloatArray
+    score_names: tuple[str, ...] | None
+
+    def rule(self, row: int, column: int) -> Rule:
+        """Return a rule that attains the risk of ``min_tpr[row]``, ``max_fpr[column]``.
+
+        `demur.tune` at these bounds finds a rule that accepts the same masses and has the
+        widest margin.
+
+        Raises
+        ------
+        InfeasibleError
+            No rule meets the two bounds; carries the nearest attainable levels.
+        """
+        if np.isnan(self.selective_risk[row, column]):
+            raise self._infeasible(row, column)
+        return Rule(
+            tuple(self.directions[row, column]),
+            float(self.thresholds[row, column]),
+            score_names=self.score_names,
+        )
+
+    def _infeasible(self, row: int, column: int) -> InfeasibleError:
+        able = ~np.isnan(self.selective_risk)
+        model = TprFprModel(float(self.min_tpr[row]), float(self.max_fpr[column]))
+        max_tpr = float(self.min_tpr[able[:, column]].max(initial=-np.inf))
+        min_fpr = float(self.max_fpr[able[row]].min(initial=np.inf))
+        attainable = {
+            "max_tpr": max_tpr if np.isfinite(max_tpr) else np.nan,
+            "min_fpr": min_fpr if np.isfinite(min_fpr) else np.nan,
+        }
+        return InfeasibleError(
+            f"no rule reaches tpr >= {model.min_tpr} with fpr <= {model.max_fpr}: of the levels "
+            f"of this frontier, the largest tpr at that fpr is {attainable['max_tpr']:.4g} and "
+            f"the smallest fpr at that tpr is {attainable['min_fpr']:.4g}; relax a bound or "
+            "add a second score",
+            model=model,
+            attainable=attainable,
+        )
+
+    def __repr__(self) -> str:
+        rows, columns = self.selective_risk.shape
+        able = int((~np.isnan(self.selective_risk)).sum())
+        return f"Frontier({rows} x {columns} bounds, {able} attainable)"
+
+
+def frontier(
+    sample: Sample,
+    *,
+    min_tpr: Sequence[Number] = PERCENT,
+    max_fpr: Sequence[Number] = PERCENT,
+    directions: Directions = "nonneg",
+    search: Search = None,
+    ood: Literal["pooled", "worst"] = "pooled",
+) -> Frontier:
+    """Return what `tune` attains under every `TprFprModel` of a grid of bounds, in one pass.
+
+    Parameters
+    ----------
+    min_tpr, max_fpr
+        Ascending levels in [0, 1]; 0, 0.01, ..., 1 by default.
+    directions, search, ood
+        As in `tune`. With two scores the exact search looks at all pairs of rows: beyond
+        some ten thousand rows use ``search=Grid(360)``.
+
+    Examples
+    --------
+    >>> sample = Sample([0.1, 0.2, 0.3, 0.9], [0, 0, 1, 1], ood_scores=[0.25, 0.8])
+    >>> surface = frontier(sample, min_tpr=[0.5, 0.75], max_fpr=[0, 0.5])
+    >>> surface.selective_risk.round(3)
+    array([[0.   , 0.   ],
+           [  nan, 0.333]])
+    >>> surface.rule(0, 1).threshold
+    0.225
+    """
+    tprs, fprs = _levels("min_tpr", min_tpr), _levels("max_fpr", max_fpr)
+    points = Points.of(sample, ood)
+    totals = points.totals
+    surface = Surface(
+        np.array([TprFprModel(a).program(totals).min_id for a in tprs]),
+        np.array([TprFprModel(0, b).program(totals).max_ood for b in fprs]).T,
+        points,
+    )
+    for batch in operating_points(points, directions, search):
+        surface.add(batch)
+    best, cells = surface.best()
+    if not is_swept(points, search):
+        best, settled = settle(points, best, directions)
+        if not settled.all():
+            surface.keep(best, settled)
+            for batch in operating_points(points, directions, search, settled=True):
+                surface.add(batch)
+            best, cells = surface.best()
+    table = _table(totals, best, cells)
+    accepted_id, accepted_ood, accepted_loss = np.moveaxis(table[..., :3], -1, 0)
+    return Frontier(
+        min_tpr=np.array(tprs, float),
+        max_fpr=np.array(fprs, float),
+        selective_risk=accepted_loss / accepted_id,
+        accepted_id=accepted_id,
+        accepted_ood=accepted_ood,
+        accepted_loss=accepted_loss,
+        directions=table[..., 3:-1],
+        thresholds=table[..., -1],
+        score_names=sample.score_names,
+    )
+
+
+def _levels(name: str, levels: Sequence[Number]) -> list[Fraction]:
+    exact_levels = [exact(name, level) for level in levels]
+    if not exact_levels or any(b <= a for a, b in pairwise(exact_levels)):
+        raise InvalidInputError(f"{name} must be one or more ascending levels, got {levels!r}")
+    return exact_levels
+
+
+def _table(totals: Totals, best: Rules, cells: IntArray) -> FloatArray:
+    """Return accepted weights and line of each cell, shape (rows, columns, 3 + k + 1)."""
+    rows = np.column_stack(
+        [
+            best.id * 2.0**-totals.id_exponent,
+            best.ood * 2.0**-totals.ood_exponent,
+            best.loss * 2.0**-totals.loss_exponent,
+            best.lines,
+        ]
+    )
+    # Cell -1 is the row of NaN at the end.
+    table: FloatArray = np.vstack([rows, np.full(rows.shape[1], np.nan)])[cells]
+    return table

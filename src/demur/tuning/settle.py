@@ -1,0 +1,140 @@
+"""Rules as lines, and lines made to mean in float64 what they mean on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from demur._arrays import BoolArray, FloatArray, IntArray
+from demur.core.points import Points
+from demur.tuning.charts import Directions, DirectionSet, direction_set
+from demur.tuning.margin import spread, widest_line
+
+Lines = Callable[[IntArray], FloatArray]
+"""Weights of the scores and threshold, shape (rows, k + 1), of the rows asked for."""
+
+# Entries of the largest table of rules x points.
+_CHUNK = 2**20
+
+
+class Rules(NamedTuple):
+    """Rules as lines, and the masses they accept."""
+
+    id: IntArray
+    ood: IntArray
+    loss: IntArray
+    lines: FloatArray
+    """Weights of the scores and threshold, shape (rules, k + 1)."""
+
+    @classmethod
+    def none(cls, scores: int) -> Rules:
+        """Return no rules on this many scores."""
+        mass = np.empty(0, np.int64)
+        return cls(mass, mass, mass, np.empty((0, scores + 1)))
+
+    @classmethod
+    def joined(cls, *parts: Rules) -> Rules:
+        """Return the rules of all parts, one after the other."""
+        return cls(
+            np.concatenate([part.id for part in parts]),
+            np.concatenate([part.ood for part in parts]),
+            np.concatenate([part.loss for part in parts]),
+            np.concatenate([part.lines for part in parts]),
+        )
+
+    def take(self, rows: IntArray | BoolArray) -> Rules:
+        """Return some of the rules."""
+        return Rules(self.id[rows], self.ood[rows], self.loss[rows], self.lines[rows])
+
+    def found(self) -> BoolArray:
+        """Return which rules have a line."""
+        return ~np.isnan(self.lines[:, -1])
+
+
+def settle(points: Points, rules: Rules, directions: Directions) -> tuple[Rules, BoolArray]:
+    """Give each line of two scores unit weights and a threshold midway between the two sides.
+
+    The second result tells which lines accept just their masses when evaluated in float64. A
+    line that does not at first is turned to where the gap between the sides is widest.
+    """
+    lines, met = _settle_all(points, rules)
+    missed = np.flatnonzero(~met)
+    if len(missed):
+        allowed, scale = direction_set(directions), spread(points.scores, points.id)
+        turned = [_widest(points, line, scale, allowed) for line in rules.lines[missed]]
+        again = rules.take(missed)._replace(lines=np.array(turned))
+        lines[missed], met[missed] = _settle_all(points, again)
+    return rules._replace(lines=lines), met
+
+
+def settled_lines(
+    points: Points,
+    lines: Lines,
+    nI: IntArray,
+    nO: IntArray,
+    L: IntArray,
+    directions: Directions,
+) -> Lines:
+    """Return settled lines, NaN where float64 does not accept just these masses."""
+
+    def settled(rows: IntArray) -> FloatArray:
+        rules = Rules(nI[rows], nO[rows], L[rows], lines(rows))
+        rules, met = settle(points, rules, directions)
+        rules.lines[~met] = np.nan
+        return rules.lines
+
+    return settled
+
+
+def combined(scores: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the weighted scores, to the last bit what `Rule.combine` returns.
+
+    `weights` has shape (k,), or (k, rules, 1) for a row of results per rule.
+    """
+    with np.errstate(over="ignore"):
+        first: FloatArray = weights[0] * scores[:, 0]
+        return first + weights[1] * scores[:, 1] if len(weights) == 2 else first
+
+
+def midway_between(last: FloatArray, following: FloatArray) -> FloatArray:
+    """Return thresholds midway between two values each, the first if there is no other."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle = last + (following - last) / 2
+    return np.where((last <= middle) & (middle < following), middle, last)
+
+
+def _widest(
+    points: Points, line: FloatArray, scale: FloatArray, allowed: DirectionSet
+) -> FloatArray:
+    accepted = combined(points.scores, line[:-1]) <= line[-1]
+    if not accepted.any():
+        return line
+    start = (float(line[0]), float(line[1]))
+    direction = np.array(widest_line(points.scores, accepted, start, scale, allowed).direction)
+    return np.append(direction, combined(points.scores, direction)[accepted].max())
+
+
+def _settle_all(points: Points, rules: Rules) -> tuple[FloatArray, BoolArray]:
+    rows = max(1, _CHUNK // max(1, len(points.scores)))
+    starts = range(0, len(rules.id), rows)
+    parts = [_settle(points, rules.take(np.arange(len(rules.id))[i : i + rows])) for i in starts]
+    lines = np.concatenate([rules.lines[:0], *(lines for lines, _ in parts)])
+    return lines, np.concatenate([np.ones(0, bool), *(met for _, met in parts)])
+
+
+def _settle(points: Points, rules: Rules) -> tuple[FloatArray, BoolArray]:
+    weights = rules.lines[:, :-1].T[:, :, None]
+    accepted = combined(points.scores, weights) <= rules.lines[:, -1:]
+    unit = weights / np.hypot(weights[0], weights[1])
+    values = combined(points.scores, unit)
+    last = np.where(accepted, values, -np.inf).max(axis=1, initial=-np.inf)
+    following = np.where(values > last[:, None], values, np.inf).min(axis=1, initial=np.inf)
+    threshold = midway_between(last, following)
+    # Masses add up to less than 2**52, so float64 holds all their sums.
+    taken = (values <= threshold[:, None]).astype(np.float64)
+    met = taken @ points.id == rules.id
+    met &= taken @ points.ood.sum(axis=0) == rules.ood
+    met &= taken @ points.loss == rules.loss
+    return np.column_stack([unit[0], unit[1], threshold]), met

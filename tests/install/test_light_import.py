@@ -1,0 +1,69 @@
+"""demur imports and tunes with nothing but NumPy, and says which extra is missing otherwise."""
+
+import subprocess
+import sys
+import textwrap
+
+BLOCKED = [
+    "scipy",
+    "narwhals",
+    "click",
+    "matplotlib",
+    "sklearn",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "duckdb",
+    "torch",
+    "dask",
+    "pyspark",
+]
+
+
+def run(code, *, blocked=BLOCKED):
+    block = f"""
+    import sys
+    class Blocker:
+        def find_spec(self, name, path=None, target=None):
+            if name.split(".")[0] in {blocked!r}:
+                raise ModuleNotFoundError(f"No module named {{name!r}}", name=name.split(".")[0])
+    sys.meta_path.insert(0, Blocker())
+    """
+    script = textwrap.dedent(block) + textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+
+def test_tuning_needs_numpy_only():
+    done = run("""
+    import demur as dm
+    import numpy as np
+    rng = np.random.default_rng(0)
+    sample = dm.Sample(rng.normal(size=(50, 2)), rng.random(50) < .2, rng.normal(1, size=(20, 2)))
+    for model in (dm.TprFprModel(.5, .5), dm.PrecisionRecallModel(.5, .5, .2), dm.CostModel(.1)):
+        print(dm.tune(sample, model).point.tpr)
+    """)
+    assert done.stderr == ""
+    assert len(done.stdout.split()) == 3
+
+
+def test_import_brings_no_optional_package():
+    done = run(
+        f"""
+        import demur, sys
+        print(sorted({{name.split(".")[0] for name in sys.modules}} & set({BLOCKED!r})))
+        """,
+        blocked=[],
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_missing_extra_is_named():
+    done = run("""
+    import demur as dm
+    from demur.reproduce import figures
+    try:
+        figures.write_figures("nowhere")
+    except dm.MissingExtraError as error:
+        print(error)
+    """)
+    assert "pip install 'demur[report]'" in done.stdout, done.stderr
