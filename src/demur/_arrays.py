@@ -16,26 +16,26 @@ BoolArray = npt.NDArray[np.bool_]
 
 def real_vector(name: str, values: Any, *, length: int | None = None) -> FloatArray:
     """Return `values` as a fresh float64 vector without NaN."""
-    array = _real_array(name, values)
+    array = real_array(name, values)
     if array.ndim != 1:
         raise InvalidInputError(f"{name} must be one-dimensional, got shape {array.shape}")
     if length is not None and len(array) != length:
         raise InvalidInputError(f"{name} has {len(array)} rows, expected {length}")
-    _refuse(name, array, np.isnan(array), "is NaN")
+    refuse(name, array, np.isnan(array), "is NaN")
     return array
 
 
 def nonnegative_vector(name: str, values: Any, *, length: int | None = None) -> FloatArray:
     """Return `values` as a vector of finite numbers that are at least zero."""
     array = real_vector(name, values, length=length)
-    _refuse(name, array, np.isinf(array), "is infinite")
-    _refuse(name, array, array < 0, "is negative")
+    refuse(name, array, np.isinf(array), "is infinite")
+    refuse(name, array, array < 0, "is negative")
     return array
 
 
 def score_matrix(name: str, values: Any, *, columns: int | None = None) -> FloatArray:
     """Return scores as an (n, k) float64 matrix, k = 1 or 2; +inf is a legal score."""
-    array = _real_array(name, values)
+    array = real_array(name, values)
     if array.ndim == 1:
         array = array.reshape(-1, columns or 1) if array.size == 0 else array[:, None]
     if array.ndim != 2 or array.shape[1] not in (1, 2):
@@ -47,8 +47,8 @@ def score_matrix(name: str, values: Any, *, columns: int | None = None) -> Float
         raise InvalidInputError(
             f"{name} has {_scores(array.shape[1])} a row, expected {_scores(columns)}"
         )
-    _refuse(name, array, np.isnan(array).any(axis=1), "is NaN")
-    _refuse(name, array, np.isneginf(array).any(axis=1), "is -inf (only +inf is a legal score)")
+    refuse(name, array, np.isnan(array).any(axis=1), "is NaN")
+    refuse(name, array, np.isneginf(array).any(axis=1), "is -inf (only +inf is a legal score)")
     return array
 
 
@@ -60,37 +60,37 @@ def labels(name: str, values: Any, *, length: int | None = None) -> npt.NDArray[
     if length is not None and len(array) != length:
         raise InvalidInputError(f"{name} has {len(array)} rows, expected {length}")
     if array.dtype.kind == "f":
-        _refuse(name, array, np.isnan(array), "is NaN")
+        refuse(name, array, np.isnan(array), "is NaN")
     if array.dtype.kind == "O":
-        _refuse(name, array, np.array([item is None for item in array], bool), "is missing")
+        refuse(name, array, np.array([item is None for item in array], bool), "is missing")
     return array
 
 
 def probability_matrix(name: str, values: Any) -> FloatArray:
     """Return class probabilities as an (n, classes) matrix whose rows add up to one."""
-    array = _real_array(name, values)
+    array = real_array(name, values)
     if array.ndim != 2 or array.shape[1] == 0:
         raise InvalidInputError(f"{name} must have shape (n, classes), got {array.shape}")
-    _refuse(name, array, ~np.isfinite(array).all(axis=1), "is not finite")
-    _refuse(name, array, (array < 0).any(axis=1), "is negative")
+    refuse(name, array, ~np.isfinite(array).all(axis=1), "is not finite")
+    refuse(name, array, (array < 0).any(axis=1), "is negative")
     # Softmax rows in float32 add up to one only to about 1e-6.
-    _refuse(name, array, np.abs(array.sum(axis=1) - 1) > 1e-4, "does not add up to one")
+    refuse(name, array, np.abs(array.sum(axis=1) - 1) > 1e-4, "does not add up to one")
     return array
 
 
 def cost_matrix(name: str, values: Any) -> FloatArray:
     """Return a square matrix of losses, rows = true class, columns = predicted class."""
-    array = _real_array(name, values)
+    array = real_array(name, values)
     if array.ndim != 2 or array.shape[0] != array.shape[1]:
         raise InvalidInputError(
             f"{name} must be square (true class x predicted class), got shape {array.shape}"
         )
-    _refuse(name, array, ~np.isfinite(array).all(axis=1), "is not finite")
-    _refuse(name, array, (array < 0).any(axis=1), "is negative")
+    refuse(name, array, ~np.isfinite(array).all(axis=1), "is not finite")
+    refuse(name, array, (array < 0).any(axis=1), "is negative")
     return array
 
 
-def _real_array(name: str, values: Any) -> FloatArray:
+def real_array(name: str, values: Any) -> FloatArray:
     """Coerce to float64, refusing text, complex numbers and ragged lists."""
     try:
         array = np.asarray(values)
@@ -121,12 +121,12 @@ def _is_number(item: Any) -> bool:
     return True
 
 
-def _refuse(name: str, array: npt.NDArray[Any], bad: Any, what: str) -> None:
+def refuse(name: str, array: npt.NDArray[Any], bad: Any, what: str) -> None:
     rows = np.flatnonzero(bad)
     if len(rows):
         row, count = int(rows[0]), len(rows)
         more = f" (and {count - 1} more rows)" if count > 1 else ""
-        shown = np.array2string(array[row]) if array.ndim > 1 else repr(array[row].item())
+        shown = np.array2string(array[row]) if array.ndim > 1 else repr(array.tolist()[row])
         raise InvalidInputError(f"{name}[{row}] {what}: {shown}{more}")
 
 

@@ -194,3 +194,8 @@ def test_bayes_prediction_under_any_cost():
     for bad, message in [([[0.5, 0.6]], "add up"), ([[1.5, -0.5]], "negative"), ([0.5], "shape")]:
         with pytest.raises(dm.InvalidInputError, match=message):
             bayes_prediction(bad)
+
+
+def test_missing_labels_are_named():
+    with pytest.raises(dm.InvalidInputError, match=r"y_true\[1\] is missing: None"):
+        dm.Sample.from_predictions([1, 2], [0, None], [0, 0])

@@ -1,0 +1,43 @@
+"""Scores of doubt from logits, features and the linear head: arrays in, scores out.
+
+Detectors without training are functions; the others are fitted on training activations first.
+`CATALOG` names them all. Higher = more doubt, everywhere.
+"""
+
+from demur.detectors.activations import Activations
+from demur.detectors.arrays import as_scores
+from demur.detectors.catalog import CATALOG, Entry, score_table
+from demur.detectors.combine import PlugIn, Sirc, plug_in
+from demur.detectors.fitting import Detector
+from demur.detectors.gradients import gradnorm
+from demur.detectors.logits import energy, entropy, gen, mls, msp
+from demur.detectors.mahalanobis import Mahalanobis, RelativeMahalanobis
+from demur.detectors.neighbours import Knn
+from demur.detectors.shaping import React, ash, react, scale
+from demur.detectors.vim import Vim
+
+__all__ = [
+    "CATALOG",
+    "Activations",
+    "Detector",
+    "Entry",
+    "Knn",
+    "Mahalanobis",
+    "PlugIn",
+    "React",
+    "RelativeMahalanobis",
+    "Sirc",
+    "Vim",
+    "as_scores",
+    "ash",
+    "energy",
+    "entropy",
+    "gen",
+    "gradnorm",
+    "mls",
+    "msp",
+    "plug_in",
+    "react",
+    "scale",
+    "score_table",
+]

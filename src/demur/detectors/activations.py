@@ -1,0 +1,123 @@
+"""What a network leaves behind for a batch: logits, features, its linear head, labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from demur import _arrays
+from demur._arrays import FloatArray
+from demur.detectors.arrays import finite_matrix, finite_vector, to_cpu
+from demur.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Activations:
+    """The arrays from which every detector of the catalog can score, checked once.
+
+    Parameters
+    ----------
+    logits
+        Shape (n, K). Computed as ``features @ weight.T + bias`` when left out and possible.
+    features
+        Shape (n, d), optional: the input of the head (penultimate activations).
+    weight, bias
+        The linear head, shapes (K, d) and (K,), optional; a head without `bias` has bias zero.
+    labels
+        Shape (n,), optional: true classes of any kind, needed to fit class-wise detectors.
+
+    Examples
+    --------
+    >>> Activations(features=[[1, 0], [2, 1]], weight=[[1, 0], [0, 1], [1, 1]]).logits
+    array([[1., 0., 1.],
+           [2., 1., 3.]])
+    """
+
+    logits: FloatArray | None = None
+    features: FloatArray | None = None
+    weight: FloatArray | None = None
+    bias: FloatArray | None = None
+    labels: npt.NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        logits, features, weight, bias = self.logits, self.features, self.weight, self.bias
+        if features is not None:
+            features = finite_matrix("features", features)
+        if weight is not None:
+            columns = None if features is None else features.shape[1]
+            weight = finite_matrix("weight", weight, columns=columns)
+            zero = np.zeros(len(weight))
+            bias = zero if bias is None else finite_vector("bias", bias, length=len(weight))
+        elif bias is not None:
+            raise InvalidInputError("bias is given without weight: the head needs both")
+        if logits is not None:
+            rows = None if features is None else len(features)
+            columns = None if weight is None else len(weight)
+            logits = finite_matrix("logits", logits, rows=rows, columns=columns)
+        elif features is not None and weight is not None and bias is not None:
+            logits = features @ weight.T + bias
+        if logits is None and features is None:
+            raise InvalidInputError("Activations needs logits, features or both")
+        self._store(logits=logits, features=features, weight=weight, bias=bias)
+        if self.labels is not None:
+            labels = _arrays.labels("labels", to_cpu(self.labels), length=len(self))
+            self._store(labels=labels)
+
+    def _store(self, **arrays: npt.NDArray[Any] | None) -> None:
+        for name, array in arrays.items():
+            given = getattr(self, name)
+            if array is not None:
+                # Locking a caller's own array would not keep it from changing: copy it first.
+                shared = isinstance(given, np.ndarray) and np.may_share_memory(array, given)
+                array = array.copy() if shared else array
+                array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    def __len__(self) -> int:
+        for array in (self.logits, self.features):
+            if array is not None:
+                return len(array)
+        return 0
+
+    def part(self, name: str) -> npt.NDArray[Any]:
+        """Return the named array, or say that it is missing.
+
+        Examples
+        --------
+        >>> Activations(logits=[[1, 2]]).part("logits")
+        array([[1., 2.]])
+        """
+        array: npt.NDArray[Any] | None = getattr(self, name)
+        if array is None:
+            raise InvalidInputError(
+                f"{name} missing: this detector needs Activations(..., {name}=...)"
+            )
+        return array
+
+    def take(self, rows: Any) -> Activations:
+        """Return the activations of some rows (a slice, a mask or row numbers).
+
+        Examples
+        --------
+        >>> Activations(logits=[[1, 2], [3, 4], [5, 6]]).take(slice(1, 3)).logits
+        array([[3., 4.],
+               [5., 6.]])
+        """
+        return Activations(
+            logits=None if self.logits is None else self.logits[rows],
+            features=None if self.features is None else self.features[rows],
+            weight=self.weight,
+            bias=self.bias,
+            labels=None if self.labels is None else self.labels[rows],
+        )
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{name}={array.shape}"
+            for name in ("logits", "features", "weight", "labels")
+            if (array := getattr(self, name)) is not None
+        ]
+        return f"Activations({', '.join(parts)})"
