@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -151,9 +151,10 @@ def frontier(
 
 
 def _levels(name: str, levels: Sequence[Number]) -> list[Fraction]:
-    exact_levels = [exact(name, level) for level in levels]
+    given = levels if isinstance(levels, Iterable) else ()
+    exact_levels = [exact(name, level) for level in given]
     if not exact_levels or any(b <= a for a, b in pairwise(exact_levels)):
-        raise InvalidInputError(f"{name} must be one or more ascending levels, got {levels!r}")
+        raise InvalidInputError(f"{name} must be a list of ascending levels, got {levels!r}")
     return exact_levels
 
 

@@ -44,7 +44,7 @@ class Rules(NamedTuple):
             np.concatenate([part.lines for part in parts]),
         )
 
-    def take(self, rows: IntArray | BoolArray) -> Rules:
+    def take(self, rows: IntArray | BoolArray | slice) -> Rules:
         """Return some of the rules."""
         return Rules(self.id[rows], self.ood[rows], self.loss[rows], self.lines[rows])
 
@@ -57,15 +57,15 @@ def settle(points: Points, rules: Rules, directions: Directions) -> tuple[Rules,
     """Give each line of two scores unit weights and a threshold midway between the two sides.
 
     The second result tells which lines accept just their masses when evaluated in float64. A
-    line that does not at first is turned to where the gap between the sides is widest.
+    line that does so only before it gets unit weights is turned to the widest gap instead.
     """
-    lines, met = _settle_all(points, rules)
-    missed = np.flatnonzero(~met)
-    if len(missed):
+    lines, met, separable = _settle_all(points, rules)
+    rest = np.flatnonzero(separable & ~met)
+    if len(rest):
         allowed, scale = direction_set(directions), spread(points.scores, points.id)
-        turned = [_widest(points, line, scale, allowed) for line in rules.lines[missed]]
-        again = rules.take(missed)._replace(lines=np.array(turned))
-        lines[missed], met[missed] = _settle_all(points, again)
+        turned = [_widest(points, line, scale, allowed) for line in rules.lines[rest]]
+        again = rules.take(rest)._replace(lines=np.array(turned))
+        lines[rest], met[rest], _ = _settle_all(points, again)
     return rules._replace(lines=lines), met
 
 
@@ -109,22 +109,21 @@ def _widest(
     points: Points, line: FloatArray, scale: FloatArray, allowed: DirectionSet
 ) -> FloatArray:
     accepted = combined(points.scores, line[:-1]) <= line[-1]
-    if not accepted.any():
-        return line
     start = (float(line[0]), float(line[1]))
     direction = np.array(widest_line(points.scores, accepted, start, scale, allowed).direction)
     return np.append(direction, combined(points.scores, direction)[accepted].max())
 
 
-def _settle_all(points: Points, rules: Rules) -> tuple[FloatArray, BoolArray]:
+def _settle_all(points: Points, rules: Rules) -> tuple[FloatArray, BoolArray, BoolArray]:
+    lines, met, separable = rules.lines.copy(), *np.zeros((2, len(rules.id)), bool)
     rows = max(1, _CHUNK // max(1, len(points.scores)))
-    starts = range(0, len(rules.id), rows)
-    parts = [_settle(points, rules.take(np.arange(len(rules.id))[i : i + rows])) for i in starts]
-    lines = np.concatenate([rules.lines[:0], *(lines for lines, _ in parts)])
-    return lines, np.concatenate([np.ones(0, bool), *(met for _, met in parts)])
+    for start in range(0, len(rules.id), rows):
+        part = slice(start, start + rows)
+        lines[part], met[part], separable[part] = _settle(points, rules.take(part))
+    return lines, met, separable
 
 
-def _settle(points: Points, rules: Rules) -> tuple[FloatArray, BoolArray]:
+def _settle(points: Points, rules: Rules) -> tuple[FloatArray, BoolArray, BoolArray]:
     weights = rules.lines[:, :-1].T[:, :, None]
     accepted = combined(points.scores, weights) <= rules.lines[:, -1:]
     unit = weights / np.hypot(weights[0], weights[1])
@@ -132,9 +131,15 @@ def _settle(points: Points, rules: Rules) -> tuple[FloatArray, BoolArray]:
     last = np.where(accepted, values, -np.inf).max(axis=1, initial=-np.inf)
     following = np.where(values > last[:, None], values, np.inf).min(axis=1, initial=np.inf)
     threshold = midway_between(last, following)
+    met = _accepts(points, values <= threshold[:, None], rules)
+    separable = accepted.any(axis=1) & _accepts(points, accepted, rules)
+    return np.column_stack([unit[0], unit[1], threshold]), met, separable
+
+
+def _accepts(points: Points, accepted: BoolArray, rules: Rules) -> BoolArray:
     # Masses add up to less than 2**52, so float64 holds all their sums.
-    taken = (values <= threshold[:, None]).astype(np.float64)
-    met = taken @ points.id == rules.id
-    met &= taken @ points.ood.sum(axis=0) == rules.ood
-    met &= taken @ points.loss == rules.loss
-    return np.column_stack([unit[0], unit[1], threshold]), met
+    rows = accepted.astype(np.float64)
+    met: BoolArray = rows @ points.id == rules.id
+    met &= rows @ points.ood.sum(axis=0) == rules.ood
+    met &= rows @ points.loss == rules.loss
+    return met
