@@ -50,6 +50,17 @@ def test_densities_and_scores_equal_their_definitions(example):
     assert example.likelihood_ratio(x) == pytest.approx(ood / total)
 
 
+@pytest.mark.parametrize("bad", [{"ood_variance": 0.0}, {"ood_prior": 1.0}])
+def test_bad_settings_are_refused_by_name(bad):
+    with pytest.raises(dm.InvalidInputError, match=next(iter(bad))):
+        GaussianExample(**bad)
+
+
+def test_a_grid_that_misses_the_ood_data_is_refused():
+    with pytest.raises(dm.InvalidInputError, match="too narrow or too coarse"):
+        GaussianExample(ood_mean=40.0).discretise()
+
+
 def test_scores_stay_finite_far_out():
     assert CORRECTED.conditional_risk([-60.0, 60.0]).tolist() == [0.0, 0.0]
     assert CORRECTED.likelihood_ratio([-60.0, 60.0]).tolist() == [0.0, 0.0]

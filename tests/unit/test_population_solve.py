@@ -253,6 +253,13 @@ def test_tiny_probabilities_obey_the_score_as_well():
     assert best.boundary.sum() <= 2
 
 
+def test_the_smallest_float_can_be_the_best_input():
+    problem = FiniteProblem([[0.9, 0.1], [5e-324, 0.0]], [1.0, 0.0])
+    best = optimum(problem, dm.TprFprModel(0, 0.5))
+    assert best.accept_probability.tolist() == [0, 1]
+    assert best.point.selective_risk == 0 and best.point.tpr == 5e-324
+
+
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
 def test_units_of_the_loss_do_not_matter(scale):
     rng = np.random.default_rng(8)

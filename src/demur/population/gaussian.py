@@ -38,6 +38,12 @@ class GaussianExample:
     ood_variance: float = 0.2
     ood_prior: float = 0.25
 
+    def __post_init__(self) -> None:
+        if not 0 < self.ood_variance < np.inf:
+            raise InvalidInputError(f"ood_variance must be positive, got {self.ood_variance}")
+        if not 0 <= self.ood_prior < 1:
+            raise InvalidInputError(f"ood_prior must be in [0, 1), got {self.ood_prior}")
+
     def id_density(self, x: Any) -> FloatArray:
         """Return p_I(x, y), shape (n, 3)."""
         return np.exp(_log_joint(_arrays.real_vector("x", x)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from demur.core.models import PrecisionRecallModel, RejectionModel
 from demur.errors import InfeasibleError
 from demur.population.bounds import Bounds, precision
@@ -14,29 +16,27 @@ def infeasible_error(model: RejectionModel, curve: ThresholdCurve) -> Infeasible
     On the Neyman-Pearson curve (mu = inf) these are the limits of all rules.
     """
     bounds = Bounds.of(model)
-    largest = candidates(curve, Bounds(0.0, bounds.max_fpr, bounds.max_ratio)).tpr.max(initial=0.0)
-    enough = candidates(curve, Bounds(bounds.min_tpr, 1.0, float("inf")))
+    pure = candidates(curve, Bounds(0.0, bounds.max_fpr, bounds.max_ratio))
+    largest = float(pure.tpr.max(initial=0.0))
+    enough = candidates(curve, Bounds(bounds.min_tpr, 1.0, math.inf))
     if isinstance(model, PrecisionRecallModel):
-        purest = float(precision(enough.tpr, enough.fpr, float(model.ood_prior)).max())
-        names, values = ("recall", "precision"), (model.min_recall, model.min_precision)
-        signs, limit, suffix = (">=", ">="), purest, f" (ood_prior {model.ood_prior})"
-        attainable = {"max_recall": float(largest), "max_precision": limit}
-        extreme = "largest"
+        limit = float(precision(enough.tpr, enough.fpr, float(model.ood_prior)).max())
+        attainable = {"max_recall": largest, "max_precision": limit}
+        wanted, bound = f"recall >= {model.min_recall}", f"precision >= {model.min_precision}"
+        most = f"largest recall is {largest:.4g}"
+        nearest = f"largest precision is {limit:.4g} (ood_prior {model.ood_prior})"
     else:
-        # With min_tpr = 0 the bound is approached by accepting ever less.
+        # Without a bound on TPR, accepting ever less brings the FPR down to 0.
         limit = float(enough.fpr.min()) if bounds.min_tpr > 0 else 0.0
-        names, values = ("tpr", "fpr"), (bounds.min_tpr, bounds.max_fpr)
-        signs, suffix, extreme = (">=", "<="), "", "smallest"
-        attainable = {"max_tpr": float(largest), "min_fpr": limit}
-    first, second = (
-        f"{name} {sign} {value}" for name, sign, value in zip(names, signs, values, strict=True)
-    )
+        attainable = {"max_tpr": largest, "min_fpr": limit}
+        wanted, bound = f"tpr >= {bounds.min_tpr}", f"fpr <= {bounds.max_fpr}"
+        most, nearest = f"largest tpr is {largest:.4g}", f"smallest fpr is {limit:.4g}"
     if largest == 0:
-        possible = f"every rule that accepts any ID input breaks {second}"
+        possible = f"every rule that accepts any ID input breaks {bound}"
     else:
-        possible = f"at {second} the largest {names[0]} is {largest:.4g}"
+        possible = f"at {bound} the {most}"
     message = (
-        f"no rule reaches {first} with {second}: {possible}, "
-        f"at {first} the {extreme} {names[1]} is {limit:.4g}{suffix}; relax a bound"
+        f"no rule reaches {wanted} with {bound}: {possible}, at {wanted} the {nearest}; "
+        "relax a bound"
     )
     return InfeasibleError(message, model=model, attainable=attainable)

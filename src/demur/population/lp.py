@@ -11,20 +11,22 @@ where ratio is ``rho_max / phi_min`` for bounded TPR-FPR and ``(1-pi)(1-kappa)/(
 for bounded precision-recall. It keeps its meaning for phi_min = 0, where the upper limit is
 dropped: the lowest selective risk of all rules that accept anything.
 
-It is solved through its dual, whose only unknown is the price mu of OOD: filling up in the order
-of ``r + mu*g`` solves what is left, and lambda is the score at which the mass is reached. A
-general solver would work in tolerances that small probabilities fall below, and is slower.
+By default it is solved through its dual, whose only unknown is the price mu of OOD: filling up
+in the order of ``r + mu*g`` solves what is left, and lambda is the score at which the mass is
+reached. `demur.population.highs` hands the same program to a general solver, which is slower and
+works in tolerances that small probabilities fall below.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray
 from demur.core.models import RejectionModel
+from demur.population import highs
 from demur.population.bayes import FiniteProblem
 from demur.population.bounds import Bounds
 from demur.population.curve import threshold_curve
@@ -48,14 +50,27 @@ class _Inputs(NamedTuple):
     """Largest accepted ID mass ``p_I w``."""
 
 
+Solver = Literal["dual", "highs"]
+
+
 def bounded_optimum(
-    problem: FiniteProblem, model: RejectionModel, *, classifier: Any = None
+    problem: FiniteProblem,
+    model: RejectionModel,
+    *,
+    classifier: Any = None,
+    solver: Solver = "dual",
 ) -> PopulationOptimum:
     """Return an optimal rule of `TprFprModel` or `PrecisionRecallModel`.
 
     Its TPR is `min_tpr` (`min_recall`) exactly; with a bound of 0 it is the largest that the
     optimal shape of c allows. mu is 0 when the bound on OOD is slack and inf when only the
     Neyman-Pearson rule meets it. Bounds hold up to rounding.
+
+    Parameters
+    ----------
+    solver
+        ``"dual"``, or ``"highs"`` for SciPy's general solver, whose mu is finite and whose
+        bounds hold to about 1e-7.
 
     Raises
     ------
@@ -76,7 +91,11 @@ def bounded_optimum(
     p_id = problem.p_marginal[usable]
     room = p_id / bounds.min_tpr if bounds.min_tpr > 0 else np.full(len(p_id), np.inf)
     inputs = _Inputs(p_id, scores[usable, 0], scores[usable, 1], room)
-    solution = _solve(inputs, bounds.ratio)
+    solution = (
+        _solve(inputs, bounds.ratio)
+        if solver == "dual"
+        else highs.solve(inputs.risk, inputs.ratio, inputs.room, bounds.ratio)
+    )
     if solution is None:
         curve = threshold_curve(problem, math.inf, classifier=classifier)
         raise infeasible_error(model, curve)
@@ -114,7 +133,7 @@ def _fill(room: FloatArray, key: FloatArray, then: FloatArray) -> _Filled:
     before = np.concatenate([[0.0], np.cumsum(room[order])[:-1]])
     mass = np.empty(len(room))
     mass[order] = np.clip(1 - before, 0.0, room[order])
-    return _Filled(mass, int(order[np.flatnonzero(before < 1)[-1]]))
+    return _Filled(mass, int(order[np.flatnonzero(before < 1 - len(room) * _EPS)[-1]]))
 
 
 def _priced(
@@ -134,20 +153,18 @@ def _priced(
         found = _fill(inputs.room, above, inputs.ratio)
         moved = [unit * np.abs(found.mass - old.mass) for old in (heavy, light)]
         misplaced = max(float(mass[off].sum()) for mass in moved)
-        settled = misplaced <= len(off) * _EPS
-        if settled or not all(mass.any() for mass in moved):
+        if misplaced <= len(off) * _EPS or not all(mass.any() for mass in moved):
             break
         if inputs.ratio @ found.mass > ratio:
             heavy = found
         else:
             light = found
-    least, most = inputs.ratio @ light.mass, inputs.ratio @ heavy.mass
+    # Off the boundary the two differ by rounding at most; there the score decides.
+    certain = np.where(above < 0, inputs.room, 0.0)
+    more, less = (np.where(off, certain, old.mass) for old in (heavy, light))
+    least, most = inputs.ratio @ less, inputs.ratio @ more
     share = (ratio - least) / (most - least)
-    mass = share * heavy.mass + (1 - share) * light.mass
-    if settled:
-        # Off the boundary the two differ by rounding; there the score decides.
-        mass = np.where(off, np.where(above < 0, inputs.room, 0.0), mass)
-    return mu, mass
+    return mu, share * more + (1 - share) * less
 
 
 def _equal_price(
@@ -155,27 +172,31 @@ def _equal_price(
 ) -> tuple[float, FloatArray, BoolArray]:
     """Return the mu at which two solutions cost the same, and how far inputs are off.
 
-    That is, their score less that of a last input, and whether it differs beyond rounding.
+    That is, their score less that of an input on the boundary, and whether that is more than
+    rounding.
     """
     change = light.mass - heavy.mass
-    # Masses add up to 1 up to rounding, which the last input bears. Seen from there it does
-    # not count, and mu gets all its digits.
-    at = max(heavy.last, light.last, key=lambda i: float(inputs.room[i]))
+    # Masses add up to 1 up to rounding; seen from an input on the boundary that does not count,
+    # and mu gets all its digits. If rounding has swallowed one side of the exchange, that was
+    # the input filled up last.
+    size = np.abs(change)
+    at = int(size.argmax())
+    if abs(change.sum()) > size.sum() / 2:
+        at = max(heavy.last, light.last, key=lambda i: float(inputs.room[i]))
     risk, odds = inputs.risk - inputs.risk[at], inputs.ratio - inputs.ratio[at]
     mu = -float(risk @ change) / float(odds @ change)
-    size = inputs.risk + inputs.risk[at] + mu * (inputs.ratio + inputs.ratio[at])
+    scale = inputs.risk + inputs.risk[at] + mu * (inputs.ratio + inputs.ratio[at])
     above = risk + mu * odds
-    return mu, above, np.abs(above) > _ROUNDING * size
+    return mu, above, np.abs(above) > _ROUNDING * scale
 
 
 def _probabilities(mass: FloatArray, inputs: _Inputs, bounds: Bounds) -> FloatArray:
     """Return c(x), as large as allowed when the TPR is free."""
-    w = mass / inputs.p_id
-    if bounds.min_tpr > 0:
-        c = w * bounds.min_tpr
-    else:
-        fpr = float(inputs.ratio @ mass)
-        largest = bounds.max_fpr / fpr if fpr > 0 else math.inf
-        c = w * min(1 / w.max(), largest)
+    share = bounds.min_tpr
+    if share == 0:
+        used, fpr = mass > 0, float(inputs.ratio @ mass)
+        share = float((inputs.p_id[used] / mass[used]).min())
+        share = min(share, bounds.max_fpr / fpr) if fpr > 0 else share
+    c = share * mass / inputs.p_id
     c[c > 1 - _ROUNDING] = 1.0
     return np.asarray(c)

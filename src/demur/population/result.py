@@ -37,6 +37,10 @@ class PopulationOptimum:
     point: OperatingPoint
     """Rates of c, masses as probabilities."""
 
+    def __post_init__(self) -> None:
+        self.accept_probability.flags.writeable = False
+        self.boundary.flags.writeable = False
+
     @property
     def tau(self) -> FloatArray:
         """tau(x) of the inputs on the boundary, in their order."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from demur.core.models import CostModel, RejectionModel
+from demur.errors import InvalidInputError
 from demur.population.bayes import FiniteProblem
 from demur.population.cost import cost_optimum
-from demur.population.lp import bounded_optimum
+from demur.population.lp import Solver, bounded_optimum
 from demur.population.result import PopulationOptimum
 
 
 def optimum(
-    problem: FiniteProblem, model: RejectionModel, *, classifier: Any = None
+    problem: FiniteProblem,
+    model: RejectionModel,
+    *,
+    classifier: Any = None,
+    solver: Solver = "dual",
 ) -> PopulationOptimum:
     """Return an optimal selective function of `problem` under `model`.
 
@@ -26,6 +31,9 @@ def optimum(
     classifier
         Shape (n,), the class predicted at each input. The Bayes classifier, by default, is
         optimal under all three models; no other can do better.
+    solver
+        Of the linear program: ``"dual"`` (fast and accurate to rounding) or ``"highs"``
+        (SciPy's general solver). The closed form of `CostModel` needs none.
 
     Raises
     ------
@@ -42,4 +50,6 @@ def optimum(
     """
     if isinstance(model, CostModel):
         return cost_optimum(problem, model, classifier=classifier)
-    return bounded_optimum(problem, model, classifier=classifier)
+    if solver not in ("dual", "highs"):
+        raise InvalidInputError(f'solver must be "dual" or "highs", got {solver!r}')
+    return bounded_optimum(problem, model, classifier=classifier, solver=solver)
