@@ -15,6 +15,7 @@ from demur.errors import (
     NotTunedError,
 )
 from demur.tuning.frontier import Frontier, frontier
+from demur.tuning.prepared import prepare
 from demur.tuning.result import Certificate, Exact, Grid, Tuning
 from demur.tuning.tune import tune
 from demur.versions import show_versions
@@ -38,8 +39,7 @@ __all__ = [
     "Tuning",
     "evaluate",
     "frontier",
-    "metrics",
-    "population",
+    "prepare",
     "show_versions",
     "tune",
 ]

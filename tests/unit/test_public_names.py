@@ -25,8 +25,7 @@ def test_public_names():
         "Tuning",
         "evaluate",
         "frontier",
-        "metrics",
-        "population",
+        "prepare",
         "show_versions",
         "tune",
     ]

@@ -38,7 +38,8 @@ class Chart:
 class DirectionSet:
     """Which weights (w_r, w_g) a rule may put on the two scores."""
 
-    charts: tuple[Chart, ...]
+    quarters: tuple[int, ...]
+    """Which of the four quarter turns it covers, counted from the axis of s_r."""
     risk_nonneg: bool
     """Whether the weight of s_r must be at least zero."""
     ood_nonneg: bool
@@ -46,14 +47,19 @@ class DirectionSet:
     angles: tuple[float, float]
     """The arc, for a grid of angles."""
 
+    @property
+    def charts(self) -> tuple[Chart, ...]:
+        """The quarters as charts."""
+        return tuple(_CHARTS[quarter] for quarter in self.quarters)
+
 
 _QUARTERS = [(1, 0), (0, 1), (-1, 0), (0, -1)]
 _CHARTS = [Chart(_QUARTERS[i], _QUARTERS[(i + 1) % 4]) for i in range(4)]
 _SETS = {
-    "nonneg": DirectionSet((_CHARTS[0],), True, True, (0.0, np.pi / 2)),
-    "real": DirectionSet((_CHARTS[0], _CHARTS[3]), True, False, (-np.pi / 2, np.pi / 2)),
-    "paper": DirectionSet((_CHARTS[0], _CHARTS[1]), False, True, (0.0, np.pi)),
-    "circle": DirectionSet(tuple(_CHARTS), False, False, (0.0, 2 * np.pi)),
+    "nonneg": DirectionSet((0,), True, True, (0.0, np.pi / 2)),
+    "real": DirectionSet((0, 3), True, False, (-np.pi / 2, np.pi / 2)),
+    "paper": DirectionSet((0, 1), False, True, (0.0, np.pi)),
+    "circle": DirectionSet((0, 1, 2, 3), False, False, (0.0, 2 * np.pi)),
 }
 
 

@@ -2,83 +2,68 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from demur._arrays import FloatArray
+from demur._arrays import BoolArray, FloatArray
 from demur._kernels import reference
 from demur.core.points import Points
 from demur.core.program import Program
+from demur.errors import InvalidInputError
 from demur.tuning.charts import DirectionSet
-from demur.tuning.line import Line, midway, preferred, reject_all, tied_best
-from demur.tuning.margin import spread, widest_line
+from demur.tuning.line import Line, midway, preferred, reject_all
+from demur.tuning.margin import widest_line
+from demur.tuning.prepared import Prepared
+from demur.tuning.result import Certificate, Exact
 from demur.tuning.single import best_of_sweep, masses_at
 
-# How much wider a cell must be after its accepted set proved out of float64's reach.
-_THICKER = 64.0
-_THINNEST = 4 * float(np.finfo(np.float64).eps)
+Direction = tuple[float, float]
 
 
 def search_exact(
-    points: Points, program: Program, allowed: DirectionSet
-) -> tuple[Line | None, int]:
-    """Return the best line over all allowed directions and how many cells were unresolved.
+    prepared: Prepared, program: Program, allowed: DirectionSet, search: Exact
+) -> tuple[Line | None, Certificate]:
+    """Return the best line over all allowed directions, and how sure that is.
 
     None means that no half-plane meets the bounds.
     """
-    scale = spread(points.scores, points.id)
-    thinnest, unresolved = 0.0, 0
-    while True:
-        candidates = _optimal_half_planes(points, program, allowed, thinnest)
-        lines = [
-            line
-            for direction, threshold, masses in candidates
-            if (line := _robust(points, direction, threshold, masses, scale, allowed)) is not None
-        ]
-        if lines or not candidates:
-            break
-        unresolved += len(candidates)
-        thinnest = max(_THINNEST, thinnest * _THICKER)
-    return preferred(lines + reject_all(program, 2), program), unresolved
-
-
-def _optimal_half_planes(
-    points: Points, program: Program, allowed: DirectionSet, thinnest: float
-) -> list[tuple[tuple[float, float], float, tuple[int, int, int]]]:
-    """Return direction, threshold and accepted masses of all half-planes tied for the optimum."""
-    found: list[tuple[tuple[float, float], float, tuple[int, int, int]]] = []
-    for chart in allowed.charts:
-        x, y = chart.coordinates(points.scores)
-        merged = reference.merge(x, y, points.id, points.ood, points.loss)
-        cells = reference.search_chart(
-            merged,
-            *kernel_arguments(program),
-            thinnest=thinnest,
+    # A gap is stated in the model's objective, engines work in that of the program.
+    gap = search.gap / program.scale
+    outcome = prepared.search(program, allowed, gap=gap, budget=search.budget)
+    if outcome.status == "budget" and len(outcome.v) == 0 and not program.reject_all:
+        raise InvalidInputError(
+            f"the budget of {search.budget} boxes ended before any rule that meets the bounds "
+            "was found or their infeasibility proven; raise budget"
         )
-        if cells is not None:
-            masses = (cells.id, cells.ood, cells.loss)
-            found += [
-                (chart.direction(p, q), float(v), masses)
-                for (p, q), v in zip(cells.weights, cells.v, strict=True)
-            ]
-    return [found[i] for i in tied_best([masses for *_, masses in found], program)]
+    masses = (outcome.id, outcome.ood, outcome.loss)
+    lines = [
+        _robust(prepared, (float(p), float(q)), float(v), masses, allowed)
+        for (p, q), v in zip(outcome.weights, outcome.v, strict=True)
+    ]
+    best = preferred(lines + reject_all(program, 2), program)
+    status = "optimal" if outcome.status == "infeasible" else outcome.status
+    bound = min(outcome.lower_bound, 0.0) if program.reject_all else outcome.lower_bound
+    lower_bound = program.scale * bound + program.offset
+    return best, Certificate(status, lower_bound, outcome.boxes, outcome.unresolved)
 
 
 def search_grid(
-    points: Points, program: Program, allowed: DirectionSet, angles: int
+    prepared: Prepared, program: Program, allowed: DirectionSet, angles: int
 ) -> Line | None:
     """Return the best line over equidistant angles, one sort each (the paper's algorithm)."""
-    scale = spread(points.scores, points.id)
+    points = prepared.points
     lines: list[Line] = []
     for direction in grid_directions(allowed, angles):
-        values = direction[0] * points.scores[:, 0] + direction[1] * points.scores[:, 1]
+        values = _combined(points, direction)
         swept = reference.sweep(values, points.id, points.ood, points.loss)
         row = best_of_sweep(swept, program)
         if row is not None:
-            lines.append(_line_at(swept, row, direction, scale))
+            lines.append(_line_at(swept, row, direction, prepared.spread))
     return preferred(lines + reject_all(program, 2), program)
 
 
-def grid_directions(allowed: DirectionSet, angles: int) -> list[tuple[float, float]]:
+def grid_directions(allowed: DirectionSet, angles: int) -> list[Direction]:
     """Return equidistant unit vectors over the arc, exact where they fall on an axis."""
     low, high = allowed.angles
     whole_turn = high - low == 2 * np.pi
@@ -89,62 +74,38 @@ def grid_directions(allowed: DirectionSet, angles: int) -> list[tuple[float, flo
     return [(float(c), float(s)) for c, s in pairs]
 
 
-def kernel_arguments(program: Program) -> tuple[np.ndarray, bool, int, np.ndarray, np.ndarray]:
-    """Return objective and bounds as the kernels take them."""
-    return (
-        np.array([program.loss, program.id, program.ood], np.int64),
-        program.per_id,
-        program.min_id,
-        np.array(program.max_ood, np.int64),
-        np.array(program.ratio, np.int64),
-    )
-
-
 def _robust(
-    points: Points,
-    direction: tuple[float, float],
+    prepared: Prepared,
+    direction: Direction,
     threshold: float,
     masses: tuple[int, int, int],
-    scale: FloatArray,
     allowed: DirectionSet,
-) -> Line | None:
-    """Return the widest line with this accepted set that float64 evaluates to these masses."""
+) -> Line:
+    """Return the widest line with the accepted set of a half-plane.
+
+    Where float64 cannot evaluate that one to the same masses, the unit vector along the
+    half-plane's own direction is tried, and as a last resort the half-plane stays as it is.
+    """
+    points = prepared.points
     accepted = _combined(points, direction) <= threshold
-    if not accepted.any():
-        return None
-    wide = widest_line(points.scores, accepted, direction, scale, allowed)
+    wide = widest_line(points.scores, accepted, direction, prepared.spread, allowed)
     for tried in (wide.direction, direction):
-        line = _line_between(points, accepted, tried, masses, wide.width)
-        if line is not None:
-            return line
-    return None
+        length = math.hypot(*tried)
+        unit = (tried[0] / length, tried[1] / length)
+        middle = _threshold(_combined(points, unit), accepted)
+        if middle is not None:
+            return Line(unit, middle, *masses, wide.width)
+    return Line(direction, threshold, *masses, wide.width)
 
 
-def _line_between(
-    points: Points,
-    accepted: np.ndarray,
-    direction: tuple[float, float],
-    masses: tuple[int, int, int],
-    width: float,
-) -> Line | None:
-    """Put the threshold midway between the sides, if the unit direction keeps them apart."""
-    length = float(np.hypot(*direction))
-    unit = (direction[0] / length, direction[1] / length)
-    values = _combined(points, unit)
+def _threshold(values: FloatArray, accepted: BoolArray) -> float | None:
+    """Return a threshold midway between the sides; None if they are not apart."""
     last = float(values[accepted].max())
     threshold = midway(values, last)
-    taken = values <= threshold
-    counted = (
-        int(points.id[taken].sum()),
-        int(points.ood[:, taken].sum()),
-        int(points.loss[taken].sum()),
-    )
-    return Line(unit, threshold, *counted, width) if counted == masses else None
+    return threshold if bool(((values <= threshold) == accepted).all()) else None
 
 
-def _line_at(
-    swept: reference.Sweep, row: int, direction: tuple[float, float], scale: FloatArray
-) -> Line:
+def _line_at(swept: reference.Sweep, row: int, direction: Direction, scale: FloatArray) -> Line:
     last = float(swept.value[row])
     threshold = midway(swept.value, last)
     gap = float(swept.value[row + 1]) - last if row + 1 < len(swept.value) else np.inf
@@ -156,6 +117,7 @@ def _line_at(
     )
 
 
-def _combined(points: Points, direction: tuple[float, float]) -> FloatArray:
+def _combined(points: Points, direction: Direction) -> FloatArray:
     # The same two products and one sum as Rule.combine, so that both agree to the last bit.
-    return direction[0] * points.scores[:, 0] + direction[1] * points.scores[:, 1]
+    with np.errstate(over="ignore"):
+        return direction[0] * points.scores[:, 0] + direction[1] * points.scores[:, 1]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from demur.core.models import RejectionModel
-from demur.core.points import Points
 from demur.core.program import Program
-from demur.core.rates import evaluate
+from demur.core.rates import OperatingPoint, evaluate, operating_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
@@ -15,18 +15,19 @@ from demur.tuning import double, single
 from demur.tuning.charts import Directions, DirectionSet, direction_set
 from demur.tuning.infeasible import infeasible_error
 from demur.tuning.line import Line
+from demur.tuning.prepared import Prepared, prepare
 from demur.tuning.result import Certificate, Exact, Grid, Tuning
 
 
 def tune(
-    sample: Sample,
+    source: Sample | Prepared,
     model: RejectionModel,
     *,
     directions: Directions | None = None,
     search: Exact | Grid | None = None,
-    ood: Literal["pooled", "worst"] = "pooled",
+    ood: Literal["pooled", "worst"] | None = None,
 ) -> Tuning:
-    """Return the optimal rule for `sample` under `model`.
+    """Return the optimal rule for a sample under `model`.
 
     One score: all thresholds. Two scores: all thresholds in all directions. Equal scores are
     accepted together; ties between optimal rules go to the larger TPR, then the smaller FPR,
@@ -34,6 +35,8 @@ def tune(
 
     Parameters
     ----------
+    source
+        A `Sample`, or what `prepare` made of one, which is sorted once for many calls.
     model
         `CostModel`, `TprFprModel` or `PrecisionRecallModel`.
     directions
@@ -43,8 +46,8 @@ def tune(
     search
         `Exact()` (default) or `Grid(360)`, the paper's algorithm.
     ood
-        ``"pooled"`` bounds the FPR of all OOD rows together, ``"worst"`` that of every named
-        set.
+        ``"pooled"`` (default) bounds the FPR of all OOD rows together, ``"worst"`` that of
+        every named set.
 
     Raises
     ------
@@ -62,35 +65,60 @@ def tune(
     search = Exact() if search is None else search
     if not isinstance(search, (Exact, Grid)):
         raise InvalidInputError(f"search must be Exact() or Grid(angles), got {search!r}")
-    points = Points.of(sample, ood)
-    program = model.program(points.totals)
+    prepared = _prepared(source, ood)
+    totals = prepared.points.totals
+    program = model.program(totals)
     allowed = direction_set(directions or ("paper" if isinstance(search, Grid) else "nonneg"))
-    line, unresolved = _find(points, program, allowed, search)
+    line, certificate = _find(prepared, program, allowed, search)
     if line is None:
-        find = lambda p: _accepted(_find(points, p, allowed, search)[0])  # noqa: E731
-        raise infeasible_error(model, points, find)
-    rule = Rule(line.direction, line.threshold, score_names=sample.score_names)
-    return Tuning(
-        rule=rule,
-        point=evaluate(rule, sample, model=model),
-        model=model,
-        totals=points.totals,
-        certificate=Certificate(
-            "grid" if isinstance(search, Grid) and sample.n_scores == 2 else "optimal", unresolved
-        ),
-    )
+        find = lambda p: _accepted(_find(prepared, p, allowed, _without_limits(search))[0])  # noqa: E731
+        raise infeasible_error(model, prepared.points, find)
+    rule = Rule(line.direction, line.threshold, score_names=prepared.sample.score_names)
+    return Tuning(rule, _point(prepared, rule, line, model), model, totals, certificate)
+
+
+def _prepared(source: Sample | Prepared, ood: Literal["pooled", "worst"] | None) -> Prepared:
+    if isinstance(source, Sample):
+        return prepare(source, ood=ood or "pooled")
+    if ood is not None and ood != source.ood:
+        raise InvalidInputError(f"the sample was prepared with ood={source.ood!r}, not {ood!r}")
+    return source
 
 
 def _find(
-    points: Points, program: Program, allowed: DirectionSet, search: Exact | Grid
-) -> tuple[Line | None, int]:
-    """Return the best line and the number of accepted sets out of float64's reach."""
-    if points.scores.shape[1] == 1:
-        return single.search(points, program), 0
+    prepared: Prepared, program: Program, allowed: DirectionSet, search: Exact | Grid
+) -> tuple[Line | None, Certificate]:
+    if prepared.points.scores.shape[1] == 1:
+        line = single.search(prepared.points, program)
+        bound = math.nan
+        if line is not None:
+            bound = program.scale * program.value(line.id, line.ood, line.loss) + program.offset
+        return line, Certificate("optimal", bound)
     if isinstance(search, Grid):
-        return double.search_grid(points, program, allowed, search.angles), 0
-    return double.search_exact(points, program, allowed)
+        line = double.search_grid(prepared, program, allowed, search.angles)
+        return line, Certificate("grid")
+    return double.search_exact(prepared, program, allowed, search)
+
+
+def _without_limits(search: Exact | Grid) -> Exact | Grid:
+    # What an infeasible model could have instead is stated exactly.
+    return Exact() if isinstance(search, Exact) else search
 
 
 def _accepted(line: Line | None) -> tuple[int, int] | None:
     return None if line is None else (line.id, line.ood)
+
+
+def _point(prepared: Prepared, rule: Rule, line: Line, model: RejectionModel) -> OperatingPoint:
+    """Return the rates of `rule`, from the masses of its line where these say all."""
+    names = tuple(prepared.sample.ood_sets)
+    if len(names) > 1:
+        return evaluate(rule, prepared.sample, model=model)
+    return operating_point(
+        id_mass=line.id,
+        ood_masses=[line.ood],
+        loss_mass=line.loss,
+        totals=prepared.points.totals,
+        model=model,
+        set_names=names,
+    )

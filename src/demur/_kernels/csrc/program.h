@@ -1,0 +1,34 @@
+/* What is minimised, under which bounds (see demur.core.program), decided on integers. */
+#ifndef DEMUR_PROGRAM_H
+#define DEMUR_PROGRAM_H
+
+#include <stdint.h>
+
+#include "tree.h"
+
+typedef __int128 wide;
+
+typedef struct {
+    int64_t loss, id, ood; /* coefficients of the objective; loss, ood >= 0 >= id */
+    int per_id;            /* divide the objective by the accepted ID mass */
+    int64_t min_id;        /* at least 1 */
+    const int64_t *max_ood; /* per set */
+    const int64_t *ratio;   /* per set (a, b): a*ID >= b*OOD; (0, 0) is no bound */
+    int sets;
+} Program;
+
+typedef struct {
+    int64_t id, ood, loss;
+} Accepted;
+
+Accepted accepted_by(const int64_t *row, int sets);
+
+double objective(const Program *program, Accepted a);
+
+/* Whether the bounds hold that can only get worse: OOD of `row`, with at most `id` accepted. */
+int within(const Program *program, const int64_t *row, int64_t id);
+
+/* Negative when a is better than b, zero when they tie in objective, ID and OOD. */
+int compare_accepted(const Program *program, Accepted a, Accepted b);
+
+#endif

@@ -1,0 +1,288 @@
+/* Building the tree.
+ *
+ * Each score is mapped to its approximate rank through a few hundred quantiles of a sample, so
+ * that units, offsets, heavy tails and scores that span many decades leave the cells of the
+ * Morton curve about equally full. Bits of both ranks are interleaved into 32-bit keys, which
+ * are sorted by counting; only rows with equal keys are compared by value, to merge duplicates.
+ */
+#include "tree.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sorting.h"
+
+#define SAMPLE 2048
+#define KNOTS 256
+#define AHEAD 24
+
+typedef struct {
+    double edge[KNOTS + 1]; /* quantiles 0, 1/KNOTS, ..., 1 of the sample */
+    double steps[KNOTS];    /* subdivisions per unit of score between neighbours */
+    double spread;          /* 10-90 % range, or the whole range if that is zero */
+} Ranks;
+
+static uint64_t scramble(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static int learn_ranks(const double *scores, int64_t n, int column, Ranks *ranks)
+{
+    int64_t size = n < SAMPLE ? n : SAMPLE, stride = n / size;
+    Keyed *sample = malloc(2 * (size_t)size * sizeof *sample);
+    if (!sample) return -1;
+    for (int64_t i = 0; i < size; i++) {
+        int64_t row = i * stride + (int64_t)(scramble((uint64_t)i) % (uint64_t)stride);
+        sample[i].key = scores[2 * row + column];
+        sample[i].item = 0;
+    }
+    sort_keyed(sample, sample + size, size);
+    for (int k = 0; k <= KNOTS; k++) ranks->edge[k] = sample[(size - 1) * k / KNOTS].key;
+    for (int k = 0; k < KNOTS; k++) {
+        double width = ranks->edge[k + 1] - ranks->edge[k];
+        ranks->steps[k] = width > 0 && 256 / width < HUGE_VAL ? 256 / width : 0;
+    }
+    ranks->spread = sample[size - 1 - size / 10].key - sample[size / 10].key;
+    if (!(ranks->spread > 0)) ranks->spread = ranks->edge[KNOTS] - ranks->edge[0];
+    free(sample);
+    return 0;
+}
+
+/* Rank in 0 .. 2^16 - 1. */
+static inline uint32_t rank_of(double score, const Ranks *ranks)
+{
+    const double *inner = ranks->edge + 1;
+    int at = 0;
+    for (int step = KNOTS / 2; step > 0; step /= 2) at += inner[at + step - 1] <= score ? step : 0;
+    double within = (score - ranks->edge[at]) * ranks->steps[at];
+    int fine = within > 0 ? (within < 255 ? (int)within : 255) : 0;
+    return (uint32_t)(at << 8 | fine);
+}
+
+static inline uint32_t spaced(uint32_t x)
+{
+    x = (x | x << 8) & 0x00ff00ffu;
+    x = (x | x << 4) & 0x0f0f0f0fu;
+    x = (x | x << 2) & 0x33333333u;
+    return (x | x << 1) & 0x55555555u;
+}
+
+static int compare(const double *scores, uint64_t a, uint64_t b)
+{
+    const double *p = scores + 2 * (int64_t)(uint32_t)a;
+    const double *q = scores + 2 * (int64_t)(uint32_t)b;
+    if (p[0] != q[0]) return p[0] < q[0] ? -1 : 1;
+    return p[1] < q[1] ? -1 : p[1] > q[1];
+}
+
+/* Merge sort by value of rows whose keys are equal. */
+static void sort_values(const double *scores, uint64_t *a, uint64_t *spare, int64_t n)
+{
+    if (n <= 12) {
+        for (int64_t i = 1; i < n; i++) {
+            uint64_t moving = a[i];
+            int64_t j = i;
+            for (; j > 0 && compare(scores, a[j - 1], moving) > 0; j--) a[j] = a[j - 1];
+            a[j] = moving;
+        }
+        return;
+    }
+    int64_t half = n / 2, i = 0, j = half;
+    sort_values(scores, a, spare, half);
+    sort_values(scores, a + half, spare, n - half);
+    memcpy(spare, a, (size_t)n * sizeof *a);
+    for (int64_t k = 0; k < n; k++) {
+        int left = j >= n || (i < half && compare(scores, spare[i], spare[j]) <= 0);
+        a[k] = left ? spare[i++] : spare[j++];
+    }
+}
+
+static void make_keys(const double *scores, int64_t n, const Ranks *ranks, uint64_t *key)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t morton = spaced(rank_of(scores[2 * i], ranks)) << 1 |
+                          spaced(rank_of(scores[2 * i + 1], ranks + 1));
+        key[i] = (uint64_t)morton << 32 | (uint64_t)i;
+    }
+}
+
+/* Write distinct points in order of `key`, and for every row which point it is. */
+static int64_t merge_equal(const double *scores, int64_t n, const uint64_t *sorted, double *point,
+                           uint32_t *key, int32_t *row)
+{
+    int64_t points = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) __builtin_prefetch(scores + 2 * (int64_t)(uint32_t)sorted[i + AHEAD]);
+        const double *here = scores + 2 * (int64_t)(uint32_t)sorted[i];
+        double *last = point + 2 * points;
+        if (points == 0 || here[0] != last[-2] || here[1] != last[-1]) {
+            last[0] = here[0];
+            last[1] = here[1];
+            key[points++] = (uint32_t)(sorted[i] >> 32);
+        }
+        row[(uint32_t)sorted[i]] = (int32_t)(points - 1);
+    }
+    return points;
+}
+
+static void sort_equal_keys(const double *scores, uint64_t *sorted, uint64_t *spare, int64_t n)
+{
+    for (int64_t i = 0, j; i < n; i = j) {
+        for (j = i + 1; j < n && sorted[j] >> 32 == sorted[i] >> 32;) j++;
+        if (j > i + 1) sort_values(scores, sorted + i, spare, j - i);
+    }
+}
+
+static int32_t tilt_between(double a, double b)
+{
+    if (!(a > 0 && b > 0 && a < HUGE_VAL && b < HUGE_VAL)) return 0;
+    int tilt = ilogb(a) - ilogb(b);
+    return tilt > 900 ? 900 : tilt < -900 ? -900 : tilt;
+}
+
+int64_t tree_arrange(const double *scores, int64_t n, double *point, uint32_t *key, int32_t *row,
+                     int32_t *tilt)
+{
+    *tilt = 0;
+    if (n == 0) return 0;
+    Ranks *ranks = malloc(2 * sizeof *ranks);
+    uint64_t *sorted = malloc((size_t)n * sizeof *sorted);
+    uint64_t *spare = malloc((size_t)n * sizeof *spare);
+    int64_t points = -1;
+    if (ranks && sorted && spare && learn_ranks(scores, n, 0, ranks) == 0 &&
+        learn_ranks(scores, n, 1, ranks + 1) == 0) {
+        *tilt = tilt_between(ranks[0].spread, ranks[1].spread);
+        make_keys(scores, n, ranks, sorted);
+        sort_upper(sorted, spare, n);
+        sort_equal_keys(scores, sorted, spare, n);
+        points = merge_equal(scores, n, sorted, point, key, row);
+    }
+    free(spare);
+    free(sorted);
+    free(ranks);
+    return points;
+}
+
+/* Where the highest bit changes that differs within the range; the middle if none does. */
+static int32_t split_at(const uint32_t *key, int32_t first, int32_t end)
+{
+    uint32_t differ = key[first] ^ key[end - 1];
+    if (differ == 0) return first + (end - first) / 2;
+    uint32_t bit = (uint32_t)1 << (31 - __builtin_clz(differ));
+    int32_t low = first, high = end - 1; /* the bit is clear at low, set at high */
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (key[middle] & bit)
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
+}
+
+int64_t tree_grow(const uint32_t *key, int64_t points, Node *node)
+{
+    int32_t pending[128];
+    int waiting = 0;
+    int64_t nodes = 0;
+    if (points == 0) return 0;
+    node[nodes++] = (Node){0, (int32_t)points, 0};
+    pending[waiting++] = 0;
+    while (waiting) {
+        Node *here = node + pending[--waiting];
+        if (here->end - here->first <= BLOCK) continue;
+        int32_t middle = split_at(key, here->first, here->end);
+        here->child = (int32_t)nodes;
+        node[nodes++] = (Node){here->first, middle, 0};
+        node[nodes++] = (Node){middle, here->end, 0};
+        pending[waiting++] = here->child + 1;
+        pending[waiting++] = here->child;
+    }
+    return nodes;
+}
+
+void tree_enclose(const Node *node, int64_t nodes, const double *point, double *box)
+{
+    for (int64_t k = nodes - 1; k >= 0; k--) {
+        double low[2] = {HUGE_VAL, HUGE_VAL}, high[2] = {-HUGE_VAL, -HUGE_VAL};
+        const double *part = node[k].child ? box + 4 * (int64_t)node[k].child : NULL;
+        if (part) {
+            for (int c = 0; c < 2; c++) {
+                low[c] = part[c] < part[4 + c] ? part[c] : part[4 + c];
+                high[c] = part[2 + c] > part[6 + c] ? part[2 + c] : part[6 + c];
+            }
+        } else {
+            for (int64_t i = node[k].first; i < node[k].end; i++) {
+                for (int c = 0; c < 2; c++) {
+                    double v = point[2 * i + c];
+                    if (v < low[c]) low[c] = v;
+                    if (v > high[c]) high[c] = v;
+                }
+            }
+        }
+        memcpy(box + 4 * k, low, sizeof low);
+        memcpy(box + 4 * k + 2, high, sizeof high);
+    }
+}
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Whether every lossy row has the same loss per unit of ID mass, and which. */
+static void note_unit(int64_t id, int64_t loss, int64_t *unit)
+{
+    if (unit[UNIT_LOSS] == 0) {
+        int64_t divisor = common_divisor(loss, id);
+        unit[UNIT_LOSS] = id > 0 ? loss / divisor : NO_UNIT;
+        unit[UNIT_ID] = id / divisor;
+    } else if ((__int128)loss * unit[UNIT_ID] != (__int128)unit[UNIT_LOSS] * id) {
+        unit[UNIT_LOSS] = NO_UNIT;
+    }
+}
+
+void tree_collect(const int32_t *row, int64_t n, const int64_t *id, const int64_t *ood,
+                  const int64_t *loss, int64_t points, int sets, int64_t *mass, int64_t *unit)
+{
+    int width = FIRST_OOD + sets;
+    unit[UNIT_LOSS] = unit[UNIT_ID] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) __builtin_prefetch(mass + (int64_t)row[i + AHEAD] * width, 1);
+        int64_t *here = mass + (int64_t)row[i] * width;
+        here[ID] += id[i];
+        here[LOSS] += loss[i];
+        for (int s = 0; s < sets; s++) here[FIRST_OOD + s] += ood[s * n + i];
+        if (loss[i] > 0 && unit[UNIT_LOSS] >= 0) note_unit(id[i], loss[i], unit);
+    }
+    for (int64_t p = 0; p < points; p++) {
+        int64_t *here = mass + p * width, any = here[ID] | here[LOSS];
+        for (int s = 0; s < sets; s++) any |= here[FIRST_OOD + s];
+        if (any) here[MARK] = (int64_t)scramble((uint64_t)p);
+    }
+}
+
+void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width, int64_t *sums)
+{
+    for (int64_t k = nodes - 1; k >= 0; k--) {
+        int64_t *into = sums + k * width;
+        memset(into, 0, (size_t)width * sizeof *into);
+        if (node[k].child) {
+            add_row(into, sums + (int64_t)node[k].child * width, width);
+            add_row(into, sums + ((int64_t)node[k].child + 1) * width, width);
+        } else {
+            for (int64_t i = node[k].first; i < node[k].end; i++)
+                add_row(into, mass + i * width, width);
+        }
+    }
+}

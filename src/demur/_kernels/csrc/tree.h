@@ -1,0 +1,62 @@
+/* Distinct points in Morton order under a binary tree of bounding boxes.
+ *
+ * A node is a range of points whose keys share their leading bits; it is split where the next
+ * bit changes, down to at most BLOCK points. Node 0 is the root, children come in pairs and
+ * after their parents. Every point and every node carries a row of masses: ID, loss, mark, then
+ * one OOD mass per set. A mark is a pseudo-random number per point; the sum of the marks of an
+ * accepted set, modulo 2^64, tells sets apart.
+ */
+#ifndef DEMUR_TREE_H
+#define DEMUR_TREE_H
+
+#include <stdint.h>
+
+#ifndef BLOCK
+#define BLOCK 8
+#endif
+#define FIRST_OOD 3
+
+enum { ID, LOSS, MARK };
+
+/* Loss and ID mass of a lossy row, up to a factor, if they are the same for all. */
+enum { UNIT_LOSS, UNIT_ID, UNITS };
+#define NO_UNIT (-1)
+
+typedef struct {
+    int32_t first, end; /* points */
+    int32_t child;      /* the first of two children, 0 for a leaf */
+} Node;
+
+typedef struct {
+    int64_t points, nodes;
+    int sets, width;     /* width = FIRST_OOD + sets */
+    const double *point; /* points x 2 */
+    const Node *node;
+    const double *box;   /* nodes x 4: smallest, then largest value of both scores */
+    const int64_t *mass; /* points x width */
+    const int64_t *sums; /* nodes x width */
+    const int64_t *unit; /* UNIT_LOSS is 0 without any loss, NO_UNIT if rows differ */
+    int tilt;            /* the spread of score 0 is about 2^tilt times that of score 1 */
+} Tree;
+
+/* Marks wrap around, which only unsigned numbers may do. */
+static inline int64_t add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+
+static inline void add_row(int64_t *into, const int64_t *row, int width)
+{
+    for (int c = 0; c < width; c++) into[c] = add(into[c], row[c]);
+}
+
+/* Sort n scores along the curve: distinct points, their keys, and which point each row is.
+ * Returns the number of points, -1 without memory. */
+int64_t tree_arrange(const double *scores, int64_t n, double *point, uint32_t *key, int32_t *row,
+                     int32_t *tilt);
+/* Returns the number of nodes, at most 2*points. */
+int64_t tree_grow(const uint32_t *key, int64_t points, Node *node);
+void tree_enclose(const Node *node, int64_t nodes, const double *point, double *box);
+/* `mass` must be zero. */
+void tree_collect(const int32_t *row, int64_t n, const int64_t *id, const int64_t *ood,
+                  const int64_t *loss, int64_t points, int sets, int64_t *mass, int64_t *unit);
+void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width, int64_t *sums);
+
+#endif
