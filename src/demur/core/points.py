@@ -32,20 +32,26 @@ class Points:
     @classmethod
     def of(cls, sample: Sample, ood: str = "pooled") -> Points:
         """Lower `sample`; `ood` is ``"pooled"`` or ``"worst"`` (every set bounded by itself)."""
-        id_weight = np.ones(sample.n_id) if sample.id_weight is None else sample.id_weight
-        ood_weight = np.ones(sample.n_ood) if sample.ood_weight is None else sample.ood_weight
-        loss_weight = id_weight * sample.id_loss
-        if not np.isfinite(loss_weight.sum()):
+        id_mass, ood_mass = (
+            _masses(sample.id_weight, sample.n_id),
+            _masses(sample.ood_weight, sample.n_ood),
+        )
+        loss = sample.id_loss if sample.id_weight is None else sample.id_weight * sample.id_loss
+        if not np.isfinite(loss.sum()):
             raise InvalidInputError("id_loss adds up to more than a float can hold")
-        id_mass, ood_mass = Masses.of(id_weight), Masses.of(ood_weight)
-        loss_mass = Masses.of(loss_weight)
+        loss_mass = Masses.of(loss)
         groups = _groups(sample, ood)
-        ood_columns = np.zeros((len(groups), sample.n_ood), np.int64)
-        for row, rows in zip(ood_columns, groups, strict=True):
+        n = sample.n_id + sample.n_ood
+        scores, masses = np.empty((n, sample.n_scores)), np.zeros((2 + len(groups), n), np.int64)
+        # Adding zero turns -0.0 into 0.0, which must compare and merge as the same score.
+        np.add(sample.id_scores, 0.0, out=scores[: sample.n_id])
+        np.add(sample.ood_scores, 0.0, out=scores[sample.n_id :])
+        masses[0, : sample.n_id], masses[1, : sample.n_id] = id_mass.values, loss_mass.values
+        for row, rows in zip(masses[2:, sample.n_id :], groups, strict=True):
             row[rows] = ood_mass.values[rows]
         totals = Totals(
             id=id_mass.total,
-            ood=tuple(int(total) for total in ood_columns.sum(axis=1)),
+            ood=tuple(int(total) for total in masses[2:].sum(axis=1)),
             loss=loss_mass.total,
             id_exponent=id_mass.exponent,
             ood_exponent=ood_mass.exponent,
@@ -53,18 +59,16 @@ class Points:
             id_rounding=id_mass.rounding,
             ood_rounding=ood_mass.rounding,
         )
-        scores = np.concatenate([sample.id_scores, sample.ood_scores])
-        kept = np.isfinite(scores).all(axis=1)
-        kept &= np.concatenate([id_mass.values, ood_mass.values]) > 0
-        no_id, no_ood = np.zeros(sample.n_ood, np.int64), np.zeros(sample.n_id, np.int64)
-        return cls(
-            # Adding zero turns -0.0 into 0.0, which must compare and merge as the same score.
-            scores=scores[kept] + 0.0,
-            id=np.concatenate([id_mass.values, no_id])[kept],
-            ood=np.concatenate([np.tile(no_ood, (len(groups), 1)), ood_columns], axis=1)[:, kept],
-            loss=np.concatenate([loss_mass.values, no_id])[kept],
-            totals=totals,
-        )
+        unweighted = sample.id_weight is None and sample.ood_weight is None
+        if not unweighted or not np.isfinite(scores).all():
+            kept = np.isfinite(scores).all(axis=1)
+            kept &= (masses[0] > 0) | (masses[2:] > 0).any(axis=0)
+            scores, masses = scores[kept], masses[:, kept]
+        return cls(scores, id=masses[0], ood=masses[2:], loss=masses[1], totals=totals)
+
+
+def _masses(weight: FloatArray | None, rows: int) -> Masses:
+    return Masses(np.ones(rows, np.int64), 0, 0) if weight is None else Masses.of(weight)
 
 
 def _groups(sample: Sample, ood: str) -> list[slice]:

@@ -100,20 +100,19 @@ def _robust(
 
 def _threshold(values: FloatArray, accepted: BoolArray) -> float | None:
     """Return a threshold midway between the sides; None if they are not apart."""
-    last = float(values[accepted].max())
-    threshold = midway(values, last)
-    return threshold if bool(((values <= threshold) == accepted).all()) else None
+    last = float(np.where(accepted, values, -np.inf).max())
+    following = float(np.where(accepted, np.inf, values).min())
+    return midway(last, following) if last < following else None
 
 
 def _line_at(swept: reference.Sweep, row: int, direction: Direction, scale: FloatArray) -> Line:
     last = float(swept.value[row])
-    threshold = midway(swept.value, last)
-    gap = float(swept.value[row + 1]) - last if row + 1 < len(swept.value) else np.inf
+    following = float(swept.value[row + 1]) if row + 1 < len(swept.value) else np.inf
     return Line(
         direction,
-        threshold,
+        midway(last, following),
         *masses_at(swept, row),
-        gap / float(np.hypot(*(np.array(direction) * scale))),
+        (following - last) / float(np.hypot(*(np.array(direction) * scale))),
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from demur._arrays import FloatArray
 from demur._kernels import exact
 from demur.core.program import Program
 
@@ -31,12 +30,8 @@ def reject_all(program: Program, scores: int) -> list[Line]:
     return [Line(direction, -math.inf, 0, 0, 0, math.inf)] if program.reject_all else []
 
 
-def midway(values: FloatArray, last: float) -> float:
-    """Return a threshold midway between `last` and the next larger value, `last` if none is."""
-    above = values[values > last]
-    if len(above) == 0:
-        return last
-    following = float(above.min())
+def midway(last: float, following: float) -> float:
+    """Return a threshold midway between two values, the first if the second is infinite."""
     middle = last + (following - last) / 2
     return middle if last <= middle < following else last
 

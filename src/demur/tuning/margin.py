@@ -7,6 +7,7 @@ are measured after dividing each score by its spread, so that units do not matte
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -32,17 +33,27 @@ def spread(scores: FloatArray, id_mass: IntArray) -> FloatArray:
     rows = id_mass > 0
     if not rows.any():
         return np.ones(scores.shape[1])
-    mass = id_mass[rows]
-    # Equal weights need no sort of the scores.
-    weights = None if mass.min() == mass.max() else mass
-    low, high = np.quantile(
-        scores[rows], [0.1, 0.9], axis=0, method="inverted_cdf", weights=weights
-    )
-    with np.errstate(over="ignore"):
-        width = high - low
-        if not (width > 0).all():
-            width = np.where(width > 0, width, np.ptp(scores, axis=0))
-    return np.where((width > 0) & np.isfinite(width), width, 1.0)
+    return np.array([_range(column[rows], id_mass[rows]) or _whole(column) for column in scores.T])
+
+
+def _range(values: FloatArray, mass: IntArray) -> float:
+    """Return the distance of the 10 % and the 90 % quantile; 0 if it is none or too large."""
+    if mass.min() == mass.max():
+        # Equal weights need a selection only.
+        low, high = (max(0, -(-len(values) * tenths // 10) - 1) for tenths in (1, 9))
+        parted = np.partition(values, (low, high))
+        lower, upper = float(parted[low]), float(parted[high])
+    else:
+        order = np.argsort(values, kind="stable")
+        reached = np.cumsum(mass[order])
+        shares = np.array([1, 9]) * (int(reached[-1]) / 10)
+        lower, upper = values[order[np.searchsorted(reached, shares)]].tolist()
+    return upper - lower if math.isfinite(upper - lower) else 0.0
+
+
+def _whole(values: FloatArray) -> float:
+    width = float(values.max()) - float(values.min())
+    return width if 0 < width < math.inf else 1.0
 
 
 def widest_line(
@@ -56,39 +67,44 @@ def widest_line(
 
     Cutting planes: solve for the few points seen so far, look for the points that come
     closest in the direction found, and repeat until these are known already. The points around
-    the boundary go first, so that all of them are seldom looked at more than twice. `start`
-    must separate the sides.
+    the boundary go first, so that one look at all of them usually ends it. `start` must
+    separate the sides.
     """
     if accepted.all():
-        return Line((1 / float(scale[0]), 1 / float(scale[1])), np.inf)
+        return Line((1 / float(scale[0]), 1 / float(scale[1])), math.inf)
     around = _around_boundary(scores, accepted, start)
-    first = _Sides(scores[around] / scale, accepted[around])
-    start_direction = np.array(start) * scale
-    near, far = first.closest(start_direction)
-    _, near, far = _cut(first, near[None], far[None], start_direction, allowed)
-    everything = _Sides(scores / scale, accepted)
-    direction, _, _ = _cut(everything, near, far, start_direction, allowed)
-    width = everything.width(direction)
+    nearby = _Sides(scores[around], accepted[around], scale)
+    everything = _Sides(scores, accepted, scale)
+    first = np.array(start) * scale
+    near, far = (point[None] for point in nearby.closest(first))
+    _, _, near, far = _cut(nearby, near, far, allowed)
+    direction, width, _, _ = _cut(everything, near, far, allowed)
+    if width <= 0:
+        # Rounding has eaten the gap of every direction but the one that came.
+        direction, width = first, everything.width(first)
     return Line((float(direction[0] / scale[0]), float(direction[1] / scale[1])), width)
 
 
 class _Sides:
-    """Points of the two sides, in spreads."""
+    """Points of the two sides; what comes out is in spreads."""
 
-    def __init__(self, points: FloatArray, accepted: BoolArray) -> None:
-        self._points, self._accepted = points, accepted
+    def __init__(self, scores: FloatArray, accepted: BoolArray, scale: FloatArray) -> None:
+        self._scores, self._accepted, self._scale = scores, accepted, scale
 
     def closest(self, direction: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the last accepted and the first rejected point in a direction."""
-        values = self._points @ direction
+        values = self._scores @ (direction / self._scale)
         inside = np.argmax(np.where(self._accepted, values, -np.inf))
         outside = np.argmin(np.where(self._accepted, np.inf, values))
-        return self._points[inside], self._points[outside]
+        return self._scores[inside] / self._scale, self._scores[outside] / self._scale
 
     def width(self, direction: FloatArray) -> float:
         """Return the width of the gap in a direction; negative when the sides overlap."""
-        inside, outside = self.closest(direction)
-        return float((outside - inside) @ direction / np.hypot(*direction))
+        return _gap(*self.closest(direction), direction)
+
+
+def _gap(inside: FloatArray, outside: FloatArray, direction: FloatArray) -> float:
+    return float((outside - inside) @ direction / np.hypot(*direction))
 
 
 def _around_boundary(
@@ -106,25 +122,22 @@ def _around_boundary(
 
 
 def _cut(
-    sides: _Sides,
-    near: FloatArray,
-    far: FloatArray,
-    start: FloatArray,
-    allowed: DirectionSet,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the widest direction, and the points of each side that decide it."""
-    best, best_width = start, sides.width(start)
+    sides: _Sides, near: FloatArray, far: FloatArray, allowed: DirectionSet
+) -> tuple[FloatArray, float, FloatArray, FloatArray]:
+    """Return the widest direction, its width, and the points of each side that decide it."""
+    best, best_width = np.zeros(2), -math.inf
     for _ in range(_ROUNDS):
         direction = _widest_of_few(near, far, allowed)
         inside, outside = sides.closest(direction)
-        width = float((outside - inside) @ direction / np.hypot(*direction))
+        width = _gap(inside, outside, direction)
         if width > best_width:
             best, best_width = direction, width
-        if _has(near, inside) and _has(far, outside):
+        known_inside, known_outside = _has(near, inside), _has(far, outside)
+        if known_inside and known_outside:
             break
-        near = np.unique(np.vstack([near, inside]), axis=0)
-        far = np.unique(np.vstack([far, outside]), axis=0)
-    return best, near, far
+        near = near if known_inside else np.vstack([near, inside])
+        far = far if known_outside else np.vstack([far, outside])
+    return best, best_width, near, far
 
 
 def _widest_of_few(near: FloatArray, far: FloatArray, allowed: DirectionSet) -> FloatArray:

@@ -18,8 +18,8 @@ def search(points: Points, program: Program) -> Line | None:
     row = best_of_sweep(swept, program)
     lines = reject_all(program, 1)
     if row is not None:
-        threshold = midway(swept.value, float(swept.value[row]))
-        lines.append(Line((1.0,), threshold, *masses_at(swept, row), math.inf))
+        last, following = np.append(swept.value[row : row + 2], math.inf)[:2].tolist()
+        lines.append(Line((1.0,), midway(last, following), *masses_at(swept, row), math.inf))
     return preferred(lines, program)
 
 
