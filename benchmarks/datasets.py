@@ -12,6 +12,8 @@ from demur.population.gaussian import AS_PRINTED, CORRECTED
 
 
 class Case(NamedTuple):
+    """A sample and the bounds asked of it."""
+
     sample: dm.Sample
     model: dm.TprFprModel
 
@@ -22,7 +24,7 @@ def clouds(n: int, seed: int) -> Case:
 
 
 def clouds_slack_fpr(n: int, seed: int) -> Case:
-    """The same clouds with an FPR bound that does not bind."""
+    """Return the same clouds with an FPR bound that does not bind."""
     return Case(_clouds(n, seed), dm.TprFprModel(0.8, 0.5))
 
 
@@ -31,9 +33,7 @@ def clouds_general_loss(n: int, seed: int) -> Case:
     rng = np.random.default_rng(seed + 1)
     sample = _clouds(n, seed)
     loss = rng.exponential(0.02 + 0.3 * sample.id_loss)
-    return Case(
-        dm.Sample(sample.id_scores, loss, sample.ood_scores), dm.TprFprModel(0.8, 0.3)
-    )
+    return Case(dm.Sample(sample.id_scores, loss, sample.ood_scores), dm.TprFprModel(0.8, 0.3))
 
 
 def heavy_ties(n: int, seed: int) -> Case:
@@ -44,12 +44,12 @@ def heavy_ties(n: int, seed: int) -> Case:
 
 
 def synthetic(n: int, seed: int) -> Case:
-    """The paper's one-dimensional example with OOD mean 2."""
+    """Return the paper's one-dimensional example with OOD mean 2."""
     return Case(CORRECTED.sample(n, seed), dm.TprFprModel(0.7, 0.2))
 
 
 def synthetic_as_printed(n: int, seed: int) -> Case:
-    """The same with the printed OOD mean 3, which is harder to tune."""
+    """Return the same with the printed OOD mean 3, which is harder to tune."""
     return Case(AS_PRINTED.sample(n, seed), dm.TprFprModel(0.7, 0.2))
 
 

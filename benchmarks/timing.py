@@ -44,9 +44,16 @@ def compare(
 
 def table(title: str, ratios: list[Ratio], goal: str) -> str:
     """Return a Markdown table with the median ratio last."""
-    rows = [
-        f"| {r.what} | {r.baseline:.4g} | {r.ours:.4g} | {r.speedup:.1f}x |" for r in ratios
-    ]
+    rows = [f"| {r.what} | {r.baseline:.4g} | {r.ours:.4g} | {r.speedup:.1f}x |" for r in ratios]
     median = statistics.median(r.speedup for r in ratios)
     head = ["| data | baseline s | ours s | ratio |", "|---|--:|--:|--:|"]
-    return "\n".join([f"### {title}", "", *head, *rows, f"| **median** (goal {goal}) | | | **{median:.1f}x** |", ""])
+    return "\n".join(
+        [
+            f"### {title}",
+            "",
+            *head,
+            *rows,
+            f"| **median** (goal {goal}) | | | **{median:.1f}x** |",
+            "",
+        ]
+    )

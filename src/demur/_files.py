@@ -4,32 +4,51 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from demur.errors import InvalidInputError
 
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write `content` to `path`; an interrupted write leaves an older file as it was."""
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` once the block has ended without an error."""
     target = Path(path)
-    if not target.parent.is_dir():
-        raise InvalidInputError(f"the folder {str(target.parent)!r} does not exist")
-    if target.is_dir():
-        raise InvalidInputError(f"{str(target)!r} is a folder, not a file")
+    check_target(target)
     try:
         handle, part = tempfile.mkstemp(
             dir=target.parent, prefix=f".{target.name}.", suffix=".part"
         )
     except OSError as error:
-        raise InvalidInputError(f"cannot write {str(target)!r}: {error}") from None
+        raise InvalidInputError(f"cannot write {str(target)!r}: {error.strerror}") from None
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            yield file
         os.chmod(part, 0o666 & ~_umask())
         os.replace(part, target)
     except BaseException:
         os.unlink(part)
         raise
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that no file can be written to, before the work and not after it."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InvalidInputError(f"the folder {str(target.parent)!r} does not exist")
+    if target.is_dir():
+        raise InvalidInputError(f"{str(target)!r} is a folder, not a file")
+    # Replacing a device or a pipe would destroy it.
+    if target.exists() and not target.is_file():
+        raise InvalidInputError(f"{str(target)!r} is not a regular file")
 
 
 def _umask() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 
@@ -13,6 +14,8 @@ def main() -> None:
     from demur.cli.app import app
     from demur.errors import DemurError, InfeasibleError
 
+    # So that a file half written is removed on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     color = False if os.environ.get("NO_COLOR") else None
 
     def complain(error: Exception) -> None:

@@ -1,0 +1,1 @@
+"""Data and models of other packages."""

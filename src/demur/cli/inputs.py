@@ -1,0 +1,229 @@
+"""From the options that name files and columns to samples."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy.typing as npt
+
+from demur._arrays import BoolArray
+from demur.cli.options import Command, Names, complete_column, gathered, option
+from demur.cli.progress import Progress
+from demur.core.sample import Sample
+from demur.errors import InvalidInputError
+from demur.sources.columns import check_names, listing, sample_from_columns
+
+_ROLES = ("loss", "label", "prediction", "ood", "weight")
+
+
+@dataclass(frozen=True, slots=True)
+class DataOptions:
+    """Where the rows are, and which columns mean what."""
+
+    data: str | None
+    loss: str | None
+    label: str | None
+    prediction: str | None
+    loss_function: str
+    ood: str | None
+    weight: str | None
+    openood: tuple[str, ...]
+    openood_id: str | None
+    openood_ood: tuple[str, ...] | None
+
+
+def data_options() -> Callable[[Command], Command]:
+    """Return a decorator that adds the file and its columns as `data`."""
+    add = option("Columns")
+    openood = option("OpenOOD score files, in place of DATA")
+    column: dict[str, Any] = {"metavar": "COLUMN", "shell_complete": complete_column}
+    return gathered(
+        "data",
+        DataOptions,
+        [
+            click.argument("data", required=False, type=click.Path(), metavar="[DATA]"),
+            add("--loss", **column, help="Loss of each ID row, such as 1 if wrong and 0 if right."),
+            add("--label", **column, help="True class; with --prediction in place of --loss."),
+            add("--prediction", **column, help="Predicted class."),
+            add(
+                "--loss-function",
+                type=click.Choice(["zero_one", "absolute"]),
+                default="zero_one",
+                show_default=True,
+                help="Loss of --label and --prediction.",
+            ),
+            add(
+                "--ood",
+                **column,
+                help="Which rows are OOD: a flag (true/false, 1/0), or the name of the OOD set, "
+                'where "id", empty and missing mean ID.',
+            ),
+            add("--weight", **column, help="Weight of each row."),
+            openood(
+                "--openood",
+                multiple=True,
+                metavar="[SCORE=]PATH",
+                help="One score: a .pkl file, or a folder with one .npz per data set. Repeat "
+                "for a second score. Pickles are read without running them.",
+            ),
+            openood("--openood-id", metavar="SET", help="Which .npz of the folder is ID."),
+            openood(
+                "--openood-ood",
+                type=Names(),
+                metavar="SETS",
+                help="OOD sets to use; by default all.",
+            ),
+        ],
+    )
+
+
+def scores_option(**changes: Any) -> Callable[[Command], Command]:
+    """Return the option that names the scores."""
+    given: dict[str, Any] = {
+        "type": Names(),
+        "metavar": "A[,B]",
+        "shell_complete": complete_column,
+        "help": "One score, or the pair (risk score, OOD score). Higher = more doubt.",
+    }
+    return option("Columns")("--scores", **(given | changes))
+
+
+def confidence_option() -> Callable[[Command], Command]:
+    """Return the option that names the scores to be flipped."""
+    return option("Columns")(
+        "--confidence",
+        type=Names(),
+        default=(),
+        metavar="COLUMNS",
+        shell_complete=complete_column,
+        help="Those scores that are confidences (higher = less doubt).",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The columns that were read, and how to make samples of them."""
+
+    columns: dict[str, npt.NDArray[Any]]
+    options: DataOptions
+    scores: tuple[tuple[str, ...], ...]
+    """Single scores and pairs that were asked for."""
+    confidence: tuple[str, ...]
+
+    def sample(self, scores: Sequence[str], kept: BoolArray | None = None) -> Sample:
+        """Return the sample of one score or pair, from all rows or those kept."""
+        columns = self.columns
+        if kept is not None:
+            columns = {name: column[kept] for name, column in columns.items()}
+        return sample_from_columns(
+            columns,
+            scores,
+            loss=self.options.loss,
+            label=self.options.label,
+            prediction=self.options.prediction,
+            loss_function=self.options.loss_function,
+            ood=self.options.ood,
+            weight=self.options.weight,
+            confidence=self.confidence,
+        )
+
+
+def read_rows(
+    options: DataOptions,
+    scores: Sequence[tuple[str, ...]],
+    *,
+    confidence: tuple[str, ...] = (),
+    group: str | None = None,
+    flip: bool = True,
+) -> Rows:
+    """Read the columns that the options name.
+
+    Parameters
+    ----------
+    scores
+        Single scores and pairs; without any, all OpenOOD scores.
+    group
+        One more column to read.
+    flip
+        Whether OpenOOD's confidences become doubts; a saved rule reads them as they are.
+    """
+    if (options.data is None) == (not options.openood):
+        raise click.UsageError("give a file DATA, or --openood score files")
+    wide = [names for names in scores if len(names) > 2]
+    if wide:
+        raise click.UsageError(
+            f"--scores {','.join(wide[0])}: a rule takes one or two scores; "
+            "demur compare shows many side by side"
+        )
+    if options.openood:
+        return _read_openood(options, scores, flip=flip)
+    return _read_file(options, scores, confidence, group)
+
+
+def _read_file(
+    options: DataOptions,
+    scores: Sequence[tuple[str, ...]],
+    confidence: tuple[str, ...],
+    group: str | None,
+) -> Rows:
+    from demur.sources.files import column_names, read_columns
+
+    path = str(options.data)
+    names = column_names(path)
+    if not scores:
+        raise click.UsageError(f"--scores is needed; the columns are {listing(names)}")
+    if options.loss is None and (options.label is None or options.prediction is None):
+        raise click.UsageError(
+            f"--loss, or --label and --prediction, is needed; the columns are {listing(names)}"
+        )
+    if options.loss is not None and (options.label or options.prediction):
+        raise click.UsageError("give either --loss, or --label and --prediction")
+    roles = {role: getattr(options, role) for role in _ROLES} | {"id": group}
+    wanted = [("--scores", name) for pair in scores for name in pair]
+    wanted += [(f"--{role}", name) for role, name in roles.items() if name is not None]
+    check_names(names, wanted, repr(path))
+    _check_confidence(confidence, {name for pair in scores for name in pair})
+    with Progress(f"reading {path}"):
+        columns = read_columns(path, list(dict.fromkeys(name for _, name in wanted)))
+    if len(columns[scores[0][0]]) == 0:
+        raise InvalidInputError(f"{path!r} has no rows")
+    return Rows(columns, options, tuple(scores), confidence)
+
+
+def _read_openood(options: DataOptions, scores: Sequence[tuple[str, ...]], *, flip: bool) -> Rows:
+    from demur.adapters.openood import LABEL, PREDICTION, SET, openood_columns
+
+    paths = dict(_named_path(text) for text in options.openood)
+    if len(paths) < len(options.openood):
+        raise click.UsageError("--openood: two scores have the same name; write NAME=PATH")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        columns = openood_columns(paths, id_set=options.openood_id, ood_sets=options.openood_ood)
+    for warning in caught:
+        click.echo(f"demur: {warning.message}", err=True)
+    check_names(list(paths), [("--scores", n) for pair in scores for n in pair], "--openood")
+    roles = replace(options, label=LABEL, prediction=PREDICTION, ood=SET)
+    return Rows(columns, roles, tuple(scores) or (tuple(paths),), tuple(paths) if flip else ())
+
+
+def _named_path(text: str) -> tuple[str, str]:
+    """Split ``NAME=PATH``; the name of the file or folder is the default name."""
+    name, equals, path = text.partition("=")
+    if equals:
+        return name, path
+    place = Path(text).absolute()
+    # OpenOOD calls every such folder "scores"; the one above has the name of the method.
+    return (place.parent.name if place.name == "scores" else place.stem), text
+
+
+def _check_confidence(confidence: Sequence[str], scores: set[str]) -> None:
+    for name in confidence:
+        if name not in scores:
+            raise click.UsageError(
+                f"--confidence: {name!r} is not one of the scores {listing(sorted(scores))}"
+            )

@@ -1,0 +1,242 @@
+"""`demur tune`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+import numpy as np
+
+from demur.cli.holdout import held_out
+from demur.cli.inputs import (
+    DataOptions,
+    Rows,
+    confidence_option,
+    data_options,
+    read_rows,
+    scores_option,
+)
+from demur.cli.models import ModelOptions, model_options
+from demur.cli.options import Number, SectionCommand, complete_column, gathered, option
+from demur.cli.output import OutputOptions, note, output_options
+from demur.cli.progress import Progress
+from demur.cli.texts import (
+    ONLY_THESE_OOD,
+    decision,
+    echo_json,
+    model_data,
+    point_data,
+    point_table,
+    rule_data,
+    sample_data,
+)
+from demur.core.program import Number as Bound
+from demur.core.program import exact
+from demur.core.rates import OperatingPoint, evaluate
+from demur.core.rule import Rule
+from demur.core.sample import Sample
+from demur.errors import InvalidInputError
+from demur.tuning.charts import Directions
+from demur.tuning.result import Grid, Tuning
+from demur.tuning.tune import tune
+
+_DIRECTIONS = ["nonneg", "real", "paper", "circle"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """Which rules compete."""
+
+    fpr_of: Literal["pooled", "worst"]
+    directions: Directions | None
+    grid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldoutOptions:
+    """Which rows are kept for an honest estimate."""
+
+    holdout: Bound | None
+    seed: int
+    group: str | None
+
+
+_search = option("Search")
+_split = option("Held-out rows")
+
+
+_EXAMPLES = """\b
+Examples:
+  demur tune scores.parquet --scores msp,knn --loss is_wrong --ood is_ood \\
+      --min-tpr .8 --max-fpr .1 -o rule.json
+  demur tune val.csv --scores energy_conf --confidence energy_conf \\
+      --label y --prediction yhat --ood set --min-tpr .9 --max-fpr .05 --holdout .3
+  demur tune --openood msp.pkl --openood knn.pkl --min-tpr .8 --max-fpr .1
+"""
+
+
+@click.command(cls=SectionCommand, epilog=_EXAMPLES)
+@scores_option()
+@confidence_option()
+@data_options()
+@model_options("Rejection model (one of three)")
+@gathered(
+    "search",
+    SearchOptions,
+    [
+        _search(
+            "--fpr-of",
+            type=click.Choice(["pooled", "worst"]),
+            default="pooled",
+            show_default=True,
+            help="Bound the FPR of all OOD rows together, or of every OOD set.",
+        ),
+        _search(
+            "--directions",
+            type=click.Choice(_DIRECTIONS),
+            help="Weights a pair may get; nonneg: more doubt never helps (default).",
+        ),
+        _search("--grid", type=click.IntRange(1), help="Try this many angles, not all of them."),
+    ],
+)
+@gathered(
+    "split",
+    HoldoutOptions,
+    [
+        _split("--holdout", type=Number(), help="Tune on the rest, evaluate on this share."),
+        _split("--seed", type=int, default=0, show_default=True, help="Seed of the split."),
+        _split(
+            "--id",
+            "group",
+            metavar="COLUMN",
+            shell_complete=complete_column,
+            help="Rows with the same id stay on one side of the split.",
+        ),
+    ],
+)
+@output_options("Write the rule to this JSON file.")
+def command(
+    data: DataOptions,
+    scores: tuple[str, ...] | None,
+    confidence: tuple[str, ...],
+    model: ModelOptions,
+    search: SearchOptions,
+    split: HoldoutOptions,
+    out: OutputOptions,
+) -> None:
+    """Find the best accept/reject rule for the rows of DATA.
+
+    DATA is a .csv, .parquet, .arrow, .feather or .npz file with one row per input. The rule
+    minimises the selective risk (mean loss of accepted ID rows) under the bounds, or the
+    expected cost. Exit code 3: no rule meets the bounds; the message says what is possible.
+    """
+    asked = model.one_model()
+    if model.needs_ood and data.ood is None and not data.openood:
+        raise click.UsageError("--max-fpr and --prior need OOD rows: name their column with --ood")
+    out.check()
+    rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
+    names = rows.scores[0]
+    if len(names) > 2:
+        raise click.UsageError("--scores is needed: choose one or two of the --openood scores")
+    with Progress("sorting out the rows"):
+        whole = rows.sample(names)
+        if model.needs_ood and whole.n_ood == 0:
+            raise InvalidInputError(f"column {rows.options.ood!r} marks no row as OOD")
+        train, test = _parts(rows, names, whole, split)
+    label = f"tuning on {train.n_id + train.n_ood:,} rows"
+    with Progress(label), out.infeasible_as_json():
+        tuned = tune(
+            train,
+            asked,
+            directions=search.directions,
+            search=None if search.grid is None else Grid(search.grid),
+            ood=search.fpr_of,
+        )
+    points = {"tuned on": (_point(tuned.rule, train, tuned, model.prior), train)}
+    if test is not None:
+        points["held out"] = (_point(tuned.rule, test, tuned, model.prior), test)
+    rule = on_raw_columns(tuned.rule, rows.confidence)
+    if out.output is not None:
+        rule.save(out.output)
+    if rows.confidence:
+        note(
+            "the rule reads the raw columns: confidences "
+            f"({', '.join(n for n in names if n in rows.confidence)}) have a negative weight"
+        )
+    _print(rule, tuned, points, out)
+
+
+def on_raw_columns(rule: Rule, confidence: tuple[str, ...]) -> Rule:
+    """Return the same rule for columns whose confidences have not been flipped."""
+    names = rule.score_names or ()
+    # Adding zero turns -0.0 into 0.0.
+    direction = tuple(
+        -weight + 0.0 if name in confidence else weight
+        for weight, name in zip(rule.direction, names, strict=True)
+    )
+    return Rule(direction, rule.threshold, rule.tau, rule.score_names)
+
+
+def _parts(
+    rows: Rows, names: tuple[str, ...], whole: Sample, split: HoldoutOptions
+) -> tuple[Sample, Sample | None]:
+    if split.holdout is None:
+        return whole, None
+    share = exact("--holdout", split.holdout)
+    if not 0 < share < 1:
+        raise InvalidInputError(f"--holdout must be between 0 and 1, got {split.holdout}")
+    length = whole.n_id + whole.n_ood
+    strata = (
+        np.zeros(length) if rows.options.ood is None else rows.columns[rows.options.ood].astype(str)
+    )
+    groups = None if split.group is None else rows.columns[split.group]
+    held = held_out(strata, share, seed=split.seed, groups=groups)
+    if held.all() or not held.any():
+        raise InvalidInputError("--holdout leaves one side without rows: too few rows or ids")
+    return rows.sample(names, ~held), rows.sample(names, held)
+
+
+def _point(rule: Rule, sample: Sample, tuned: Tuning, prior: Bound | None) -> OperatingPoint:
+    return evaluate(rule, sample, model=tuned.model, ood_prior=prior)
+
+
+def _print(
+    rule: Rule,
+    tuned: Tuning,
+    points: dict[str, tuple[OperatingPoint, Sample]],
+    out: OutputOptions,
+) -> None:
+    point, sample = points["tuned on"]
+    if out.as_json:
+        data: dict[str, Any] = {
+            "rule": rule_data(rule),
+            "model": model_data(tuned.model),
+            "tuned": point_data(point) | {"rows": sample_data(sample)},
+            "held_out": None,
+            "certificate": {
+                "status": tuned.certificate.status,
+                "unresolved": tuned.certificate.unresolved,
+            },
+            "output": out.output,
+        }
+        if "held out" in points:
+            fresh, test = points["held out"]
+            data["held_out"] = point_data(fresh) | {"rows": sample_data(test)}
+        echo_json(data)
+        return
+    click.echo(decision(rule, point))
+    click.echo()
+    click.echo(point_table(points))
+    click.echo()
+    click.echo(f"direction {list(rule.direction)}, threshold {rule.threshold!r}")
+    if "held out" in points:
+        click.echo("The tuned numbers are optimistic; quote the held-out ones.")
+    else:
+        click.echo(
+            "The tuned numbers are optimistic: judge the rule on other rows, with --holdout "
+            "or demur evaluate."
+        )
+    click.echo(ONLY_THESE_OOD)
+    if out.output is not None:
+        click.echo(f"The rule is in {out.output}.")

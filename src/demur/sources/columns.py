@@ -1,0 +1,190 @@
+"""Columns by name as NumPy arrays, and the sample they make.
+
+The counterpart of `Sample.from_frame` for files, where no data-frame library need be installed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from demur._arrays import BoolArray, FloatArray, IntArray
+from demur.core.frame import ID_NAMES
+from demur.core.sample import POOLED_NAME, Sample
+from demur.errors import InvalidInputError
+from demur.losses import Loss, evaluate_loss
+
+Columns = Mapping[str, npt.NDArray[Any]]
+
+_SHOWN = 40
+
+
+def check_names(available: Sequence[str], wanted: Iterable[tuple[str, str]], where: str) -> None:
+    """Refuse the first (argument, name) in `wanted` that is not one of the columns."""
+    for argument, name in wanted:
+        if name not in available:
+            raise InvalidInputError(
+                f"{argument}: {where} has no column {name!r}; {guess(name, available)}"
+                f"the columns are {listing(available)}"
+            )
+        if list(available).count(name) > 1:
+            raise InvalidInputError(f"{argument}: {where} has several columns called {name!r}")
+
+
+def guess(name: str, available: Iterable[str]) -> str:
+    """Return ``"did you mean ...? "``, or nothing if no name is close; case does not matter."""
+    folded = {other.casefold(): other for other in available}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1)
+    return f"did you mean {folded[close[0]]!r}? " if close else ""
+
+
+def listing(names: Sequence[str]) -> str:
+    """Return the names for a message, shortened when there are very many."""
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return shown + more if names else "none"
+
+
+def sample_from_columns(
+    columns: Columns,
+    scores: Sequence[str],
+    *,
+    loss: str | None = None,
+    label: str | None = None,
+    prediction: str | None = None,
+    loss_function: Loss = "zero_one",
+    ood: str | None = None,
+    weight: str | None = None,
+    confidence: Sequence[str] = (),
+) -> Sample:
+    """Build a sample; the columns mean what they mean in `Sample.from_frame`.
+
+    Parameters
+    ----------
+    confidence
+        Those of `scores` in which higher means *less* doubt; their sign is flipped.
+
+    Examples
+    --------
+    >>> columns = {
+    ...     "conf": np.array([0.9, 0.3, 0.2]),
+    ...     "wrong": np.array([0, 1, 0]),
+    ...     "set": np.array(["id", "id", "svhn"]),
+    ... }
+    >>> sample = sample_from_columns(
+    ...     columns, ["conf"], loss="wrong", ood="set", confidence=["conf"]
+    ... )
+    >>> sample, sample.id_scores[:, 0].tolist()
+    (Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn']), [-0.9, -0.3])
+    """
+    roles = {"loss": loss, "label": label, "prediction": prediction, "ood": ood, "weight": weight}
+    used = [("scores", name) for name in scores]
+    used += [(role, name) for role, name in roles.items() if name is not None]
+    check_names(list(columns), used, "the table")
+    values = np.column_stack([_doubt(columns, name, name in confidence) for name in scores])
+    if len(values) == 0:
+        raise InvalidInputError("the table has no rows")
+    is_ood, sets = ood_rows(columns, ood, len(values))
+    id_rows = np.flatnonzero(~is_ood)
+    if len(id_rows) == 0:
+        raise InvalidInputError(f"ood: column {ood!r} marks every row as OOD: no ID row is left")
+    if (loss is None) == (label is None or prediction is None):
+        raise InvalidInputError("give either loss, or label and prediction")
+    if loss is not None:
+        id_loss = numbers(columns, "loss", loss, rows=id_rows, least=0.0)
+    else:
+        id_loss = evaluate_loss(
+            loss_function, columns[str(label)][id_rows], columns[str(prediction)][id_rows]
+        )
+    weights = None if weight is None else numbers(columns, "weight", weight, least=0.0)
+    return Sample(
+        id_scores=values[id_rows],
+        id_loss=id_loss,
+        ood_scores={name: values[rows] for name, rows in sets.items()},  # type: ignore[arg-type]
+        id_weight=None if weights is None else weights[id_rows],
+        ood_weight=None if weights is None else {n: weights[rows] for n, rows in sets.items()},  # type: ignore[arg-type]
+        score_names=tuple(scores),
+    )
+
+
+def ood_rows(
+    columns: Columns, name: str | None, length: int
+) -> tuple[BoolArray, dict[str, IntArray]]:
+    """Return which rows are OOD, and the rows of each OOD set by the set's name."""
+    if name is None:
+        return np.zeros(length, np.bool_), {POOLED_NAME: np.empty(0, np.int64)}
+    column = columns[name]
+    if column.dtype.kind in "biuf":
+        flags = numbers(columns, "ood", name)
+        bad = np.flatnonzero((flags != 0) & (flags != 1))
+        if len(bad):
+            raise InvalidInputError(
+                f"ood: column {name!r}, row {int(bad[0])} is {flags[bad[0]]:g}; "
+                "a flag must be 0 or 1"
+            )
+        return flags == 1, {POOLED_NAME: np.flatnonzero(flags == 1)}
+    labels = np.array(["" if item is None else _text(item) for item in column.tolist()])
+    is_ood = ~np.isin(labels, ID_NAMES)
+    sets = {str(key): np.flatnonzero(labels == key) for key in np.unique(labels[is_ood])}
+    return is_ood, sets or {POOLED_NAME: np.empty(0, np.int64)}
+
+
+def floats(columns: Columns, argument: str, name: str) -> FloatArray:
+    """Return a column as floats, NaN where a value is missing."""
+    column = columns[name]
+    if column.dtype.kind not in "biuf":
+        raise InvalidInputError(f"{argument}: column {name!r} holds {_kind(column)}, not numbers")
+    return column.astype(np.float64)
+
+
+def numbers(
+    columns: Columns,
+    argument: str,
+    name: str,
+    *,
+    rows: IntArray | None = None,
+    least: float | None = None,
+) -> FloatArray:
+    """Return a column, or some rows of it, as floats without NaN."""
+    values = floats(columns, argument, name)
+    rows = np.arange(len(values)) if rows is None else rows
+    kept = values[rows]
+    bad = np.isnan(kept) if least is None else ~((kept >= least) & np.isfinite(kept))
+    wanted = "a number" if least is None else f"a finite number >= {least:g}"
+    _refuse(argument, name, values, rows[bad], f"not {wanted}")
+    return np.asarray(kept)
+
+
+def _doubt(columns: Columns, name: str, confident: bool) -> FloatArray:
+    """Return a score column as doubt."""
+    values = numbers(columns, "scores", name)
+    if confident:
+        # A saved rule reads the raw column, where only +inf has a meaning: always reject.
+        infinite = np.flatnonzero(np.isinf(values))
+        _refuse("confidence", name, values, infinite, "not a finite confidence")
+        return -values
+    _refuse("scores", name, values, np.flatnonzero(np.isneginf(values)), "not a legal score")
+    return values
+
+
+def _refuse(argument: str, name: str, values: FloatArray, bad: IntArray, what: str) -> None:
+    if len(bad):
+        raise InvalidInputError(
+            f"{argument}: column {name!r}, row {int(bad[0])} is {values[bad[0]]}, {what} "
+            f"({len(bad)} such rows)"
+        )
+
+
+def _kind(column: npt.NDArray[Any]) -> str:
+    if column.dtype.kind in "OUS":
+        first = next((item for item in column.tolist() if item is not None), None)
+        return f"{type(first).__name__} values such as {first!r}"
+    return str(column.dtype)
+
+
+def _text(item: Any) -> str:
+    return item.decode(errors="replace") if isinstance(item, bytes) else str(item)

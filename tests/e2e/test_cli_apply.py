@@ -1,0 +1,185 @@
+"""`demur apply`: every input format to every output format, and what must not be lost."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from commands import ENVIRONMENT, command, make_table, rows_of, run, write_table
+
+import demur as dm
+
+RULE = dm.Rule((0.6, 0.8), 1.25, score_names=("msp", "knn"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    RULE.save(tmp_path / "r.json")
+    return tmp_path
+
+
+def expected_decisions(table):
+    return [0.6 * row.msp + 0.8 * row.knn <= 1.25 for row in rows_of(table)]
+
+
+def read_back(path):
+    if path.suffix == ".parquet":
+        return pa.parquet.read_table(path)
+    if path.suffix == ".npz":
+        with np.load(path) as archive:
+            return pa.table(dict(archive))
+    if path.suffix == ".csv":
+        return pa.csv.read_csv(path)
+    return pa.feather.read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("s.parquet", "o.parquet"),
+        ("s.feather", "o.feather"),
+        ("s.arrow", "o.arrow"),
+        ("s.csv", "o.csv"),
+        ("s.npz", "o.npz"),
+        ("s.npz", "o.parquet"),
+    ],
+)
+def test_keeps_every_column_and_adds_the_decision(folder, source, target):
+    table = make_table(seed=2)
+    write_table(table, folder / source)
+    done = run(folder, "apply", "r.json", source, "-o", target, "--json")
+    assert done.returncode == 0, done.stderr
+    expected = expected_decisions(table)
+    summary = {"rows": 360, "accepted": sum(expected), "missing": 0, "output": target}
+    assert json.loads(done.stdout) == summary
+    written = read_back(folder / target)
+    assert written.column_names == [*table.column_names, "accept"]
+    assert written["accept"].to_pylist() == expected
+    kept = written.drop_columns("accept")
+    if target == "o.csv":
+        # The reader of this test takes the digits of the image names for numbers.
+        kept = kept.set_column(0, "image", [table["image"].to_pylist()])
+    assert kept.to_pylist() == table.to_pylist()
+    assert sorted(p.name for p in folder.iterdir()) == sorted(["r.json", source, target])
+
+
+def test_csv_passes_text_on_unchanged(folder):
+    content = (
+        "image,msp,knn,remark\n"
+        "007,0.10,1e-3,plain\n"
+        '008, 0.50 ,0.25,"with, comma and ""quotes"""\n'
+        '009,9,9,"two\nlines"\n'
+        "010,NA,1,\n"
+    )
+    (folder / "s.csv").write_text(content)
+    done = run(folder, "apply", "r.json", "s.csv", "--missing", "reject", "--column", "ok")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "image,msp,knn,remark,ok"
+    written = pa.csv.read_csv(
+        pa.BufferReader(done.stdout.encode()),
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(["image", "msp", "knn", "remark"], pa.string())
+        ),
+    ).to_pydict()
+    assert written["image"] == ["007", "008", "009", "010"]
+    assert written["msp"] == ["0.10", " 0.50 ", "9", "NA"]
+    assert written["remark"] == ["plain", 'with, comma and "quotes"', "two\nlines", ""]
+    assert written["ok"] == [True, True, False, False]
+    assert "accepted 2 of 4 rows (50.0%); 1 rows lack a score" in done.stderr
+
+
+def test_missing_scores(folder):
+    table = pa.table(
+        {"k": [1, 2, 3, 4], "msp": [0.1, None, 0.2, np.inf], "knn": [0.0, 1, np.nan, 0]}
+    )
+    pa.parquet.write_table(table, folder / "s.parquet")
+    done = run(folder, "apply", "r.json", "s.parquet", "-o", "o.parquet")
+    assert done.returncode == 2
+    assert "column 'msp', row 1 is nan" in done.stderr and "--missing reject" in done.stderr
+    assert not (folder / "o.parquet").exists()
+    done = run(folder, "apply", "r.json", "s.parquet", "--missing", "reject", "--id", "k")
+    assert done.stdout == "k,accept\n1,true\n2,false\n3,false\n4,false\n"
+
+
+def test_rows_are_counted_over_batches(folder):
+    n = 300_000
+    scores = np.zeros(n)
+    scores[250_001] = np.nan
+    pa.parquet.write_table(pa.table({"msp": scores, "knn": scores}), folder / "s.parquet")
+    done = run(folder, "apply", "r.json", "s.parquet", "-o", "o.parquet")
+    assert "row 250001 is nan" in done.stderr
+    assert sorted(p.name for p in folder.iterdir()) == ["r.json", "s.parquet"]
+
+
+def test_nothing_to_decide(folder):
+    (folder / "s.csv").write_text("image,msp,knn\n")
+    done = run(folder, "apply", "r.json", "s.csv")
+    assert (done.returncode, done.stdout) == (0, "image,msp,knn,accept\n")
+
+
+def test_damage_in_the_middle_leaves_the_old_file(folder):
+    table = pa.table({"msp": np.random.default_rng(0).random(200_000), "knn": np.zeros(200_000)})
+    pa.parquet.write_table(table, folder / "s.parquet", row_group_size=50_000, compression="gzip")
+    content = bytearray((folder / "s.parquet").read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 2000] = bytes(2000)
+    (folder / "s.parquet").write_bytes(content)
+    (folder / "o.parquet").write_text("old")
+    done = run(folder, "apply", "r.json", "s.parquet", "-o", "o.parquet", "--force")
+    assert done.returncode == 2
+    assert "cannot read 's.parquet' as Parquet" in done.stderr
+    assert (folder / "o.parquet").read_text() == "old"
+    assert sorted(p.name for p in folder.iterdir()) == ["o.parquet", "r.json", "s.parquet"]
+
+
+def test_lists_go_to_parquet_but_not_to_csv(folder):
+    table = pa.table({"msp": [0.1], "knn": [0.2], "feature": [[1.0, 2.0]]})
+    pa.parquet.write_table(table, folder / "s.parquet")
+    done = run(folder, "apply", "r.json", "s.parquet")
+    assert done.returncode == 2
+    assert "column 'feature' holds list<" in done.stderr and "--id" in done.stderr
+    assert run(folder, "apply", "r.json", "s.parquet", "-o", "o.parquet").returncode == 0
+
+
+def test_a_stopped_run_leaves_nothing_behind(folder):
+    zeros = np.zeros(4_000_000)
+    pa.parquet.write_table(pa.table({"msp": zeros, "knn": zeros}), folder / "s.parquet")
+    process = subprocess.Popen(
+        command("apply", "r.json", "s.parquet", "-o", "o.csv"), cwd=folder, env=ENVIRONMENT
+    )
+    while not list(folder.glob(".o.csv.*")) and process.poll() is None:
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait() == 128 + signal.SIGTERM
+    assert sorted(p.name for p in folder.iterdir()) == ["r.json", "s.parquet"]
+
+
+def test_columns_called_alike_are_refused(folder):
+    (folder / "s.csv").write_text("msp,knn,x,x\n1,1,1,1\n")
+    done = run(folder, "apply", "r.json", "s.csv")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "several columns called 'x'" in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_is_told_without_a_traceback(folder):
+    write_table(make_table(), folder / "s.csv")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("apply", "r.json", "s.csv"),
+            cwd=folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("demur: ") and "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
