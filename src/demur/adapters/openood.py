@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from demur.adapters._pickles import read_pickle
+from demur.core.columns import guess, listing, sample_from_columns
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.sources.columns import guess, listing, sample_from_columns
 from demur.sources.npz import npz_columns, npz_names
 
 PREDICTION, LABEL, SET = "prediction", "label", "set"

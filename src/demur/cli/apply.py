@@ -19,10 +19,10 @@ from demur.cli.options import SectionCommand, complete_column, option
 from demur.cli.output import OutputOptions, note, output_options
 from demur.cli.progress import Progress
 from demur.cli.texts import echo_json
+from demur.core.columns import check_names, floats
 from demur.core.rule import Rule
 from demur.errors import InvalidInputError
 from demur.sources.batches import batch_numbers, decision_schema, open_writer, with_decision
-from demur.sources.columns import check_names, floats
 from demur.sources.files import column_names, file_format, open_stream
 from demur.sources.npz import npz_columns, write_npz
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from demur._arrays import BoolArray
 from demur.cli.options import Command, Names, complete_column, gathered, option
 from demur.cli.progress import Progress
+from demur.core.columns import check_names, listing, sample_from_columns
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.sources.columns import check_names, listing, sample_from_columns
 
 _ROLES = ("loss", "label", "prediction", "ood", "weight")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-
 _SIZE = click.option(
     "--n", default=2000, show_default=True, type=click.IntRange(min=20), help="Size of the sample."
 )

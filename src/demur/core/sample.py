@@ -146,18 +146,19 @@ class Sample:
         >>> Sample.from_frame(frame, "msp", loss="wrong", ood="set")
         Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn'])
         """
-        from demur.core.frame import sample_from_frame
+        from demur.core.columns import sample_from_columns
+        from demur.core.frame import frame_columns
 
-        return sample_from_frame(
-            frame,
-            scores=scores,
-            loss=loss,
-            label=label,
-            prediction=prediction,
-            loss_function=loss_function,
-            ood=ood,
-            weight=weight,
-        )
+        names = [scores] if isinstance(scores, str) else list(scores)
+        roles: dict[str, Any] = {
+            "loss": loss,
+            "label": label,
+            "prediction": prediction,
+            "ood": ood,
+            "weight": weight,
+        }
+        columns = frame_columns(frame, [*(("scores", name) for name in names), *roles.items()])
+        return sample_from_columns(columns, names, loss_function=loss_function, **roles)
 
     @property
     def n_id(self) -> int:

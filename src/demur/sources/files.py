@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray, FloatArray
+from demur.core.columns import guess
 from demur.errors import InvalidInputError, MissingExtraError
-from demur.sources.columns import guess
 from demur.sources.npz import npz_columns, npz_names
 
 FORMATS = {

@@ -1,7 +1,4 @@
-"""Columns by name as NumPy arrays, and the sample they make.
-
-The counterpart of `Sample.from_frame` for files, where no data-frame library need be installed.
-"""
+"""Columns by name as NumPy arrays, and the sample they make; files and frames both come here."""
 
 from __future__ import annotations
 
@@ -13,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray, FloatArray, IntArray
-from demur.core.frame import ID_NAMES
 from demur.core.sample import POOLED_NAME, Sample
 from demur.errors import InvalidInputError
 from demur.losses import Loss, evaluate_loss
 
 Columns = Mapping[str, npt.NDArray[Any]]
+
+ID_NAMES = ("", "id")
+"""Values of an OOD-set column that mark ID rows, besides a missing one."""
 
 _SHOWN = 40
 
