@@ -21,9 +21,11 @@ from demur.metrics.scalar import (
     selective_risk_at,
     tnr_at_tpr,
 )
+from demur.metrics.summary import ScoreSummary, summary
 
 __all__ = [
     "Curve",
+    "ScoreSummary",
     "augrc",
     "aupr",
     "aurc",
@@ -39,5 +41,6 @@ __all__ = [
     "risk_coverage_curve",
     "roc_curve",
     "selective_risk_at",
+    "summary",
     "tnr_at_tpr",
 ]

@@ -13,12 +13,18 @@ from typing import Literal
 
 import numpy as np
 
-from demur._arrays import FloatArray, IntArray
 from demur.core.points import Points
 from demur.core.program import Number
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.metrics._rates import Per, Rates, check_correctness, prior, tie_groups
+from demur.metrics._areas import (
+    area_under_ccr,
+    area_under_generalised_risk,
+    area_under_precision,
+    area_under_risk,
+    area_under_roc,
+)
+from demur.metrics._rates import Groups, Per, Rates, check_correctness, prior, tie_groups
 from demur.metrics.equal_fpr import best_at_equal_fpr
 from demur.tuning.envelope import Search, staircase
 
@@ -50,11 +56,7 @@ def auroc(sample: Sample, *, search: Search = None) -> float:
         stairs = staircase(points, "nonneg", search, lambda nI, nO, L: nO.astype(float))
         steps = np.diff(np.append(stairs.ood, total_ood)) / total_ood
         return float(steps @ (stairs.id / total_id))
-    groups = tie_groups(points)
-    pairs = np.diff(groups.ood), groups.id[1:] + groups.id[:-1]
-    if total_id * total_ood < 2**62:
-        return int(pairs[0] @ pairs[1]) / (2 * total_id * total_ood)
-    return float((pairs[0] / total_ood) @ (pairs[1] / total_id)) / 2
+    return area_under_roc(tie_groups(points), points.totals)
 
 
 def aupr(
@@ -103,10 +105,9 @@ def aupr(
     else:
         groups = tie_groups(points)
         nI, nO = groups.id, groups.ood
-    precision, steps = rates.precision(nI, nO, pi), np.diff(rates.tpr(nI))
-    if method == "trapezoid" and sample.n_scores == 1:
-        return float(steps @ (precision[1:] + precision[:-1])) / 2
-    return float(steps @ precision[1:])
+    trapezoid = method == "trapezoid" and sample.n_scores == 1
+    precision = rates.precision(nI, nO, pi)
+    return area_under_precision(precision, rates.tpr(nI), trapezoid=trapezoid)
 
 
 def oscr(sample: Sample, *, per: Per = "accepted", search: Search = None) -> float:
@@ -145,10 +146,7 @@ def oscr(sample: Sample, *, per: Per = "accepted", search: Search = None) -> flo
             return math.nan
         steps = np.diff(np.r_[0, best.stop[:-1], rates.ood]) / rates.ood
         return float(steps @ rates.ccr(best.rules.id, best.rules.loss, per))
-    groups = tie_groups(points)
-    ccr = rates.ccr(groups.id, groups.loss, per)
-    ccr[np.isnan(ccr)] = ccr[np.flatnonzero(groups.id)[0]]
-    return float(np.diff(rates.fpr(groups.ood)) @ (ccr[1:] + ccr[:-1])) / 2
+    return area_under_ccr(tie_groups(points), rates, per)
 
 
 def aurc(sample: Sample) -> float:
@@ -163,8 +161,7 @@ def aurc(sample: Sample) -> float:
     >>> round(aurc(Sample([0.1, 0.2, 0.7], [0, 1, 0])), 4)
     0.2778
     """
-    rates, nI, L = _id_groups(sample, "aurc")
-    return float(np.diff(rates.tpr(nI)) @ rates.selective_risk(nI[1:], L[1:]))
+    return area_under_risk(*_groups_and_rates(sample, "aurc"))
 
 
 def augrc(sample: Sample) -> float:
@@ -178,19 +175,14 @@ def augrc(sample: Sample) -> float:
     >>> round(augrc(Sample([0.1, 0.2, 0.7], [0, 1, 0])), 4)
     0.1667
     """
-    rates, nI, L = _id_groups(sample, "augrc")
-    risk: FloatArray = rates.mean_loss(L)
-    return float(np.diff(rates.tpr(nI)) @ (risk[1:] + risk[:-1])) / 2
+    return area_under_generalised_risk(*_groups_and_rates(sample, "augrc"))
 
 
-def _id_groups(sample: Sample, name: str) -> tuple[Rates, IntArray, IntArray]:
-    """Return the groups of equal scores that have ID rows, after nothing accepted."""
+def _groups_and_rates(sample: Sample, name: str) -> tuple[Groups, Rates]:
     if sample.n_scores != 1:
         raise InvalidInputError(
             f"{name} needs one score, the sample has {sample.n_scores}: "
             "choose one with sample.score(column)"
         )
     points = Points.of(sample)
-    groups = tie_groups(points)
-    rows = np.flatnonzero(np.diff(groups.id, prepend=-1))
-    return Rates(points.totals), groups.id[rows], groups.loss[rows]
+    return tie_groups(points), Rates(points.totals)

@@ -1,0 +1,123 @@
+"""All scalar metrics of one score, from one sort."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from demur.core.points import Points
+from demur.core.program import Number, Totals, at_least
+from demur.core.sample import Sample
+from demur.errors import InvalidInputError
+from demur.metrics._areas import (
+    area_under_ccr,
+    area_under_generalised_risk,
+    area_under_precision,
+    area_under_risk,
+    area_under_roc,
+)
+from demur.metrics._rates import Groups, Rates, prior, tie_groups
+
+_TPR = Fraction(95, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSummary:
+    """Scalar metrics of one score; NaN where a metric is not defined.
+
+    ``*_ood`` take OOD as the positive class; the others are those of the functions of
+    `demur.metrics`.
+    """
+
+    ood_prior: float
+    """The prior behind precision and F1."""
+    auroc: float
+    aupr: float
+    """Trapezoid."""
+    average_precision: float
+    aupr_ood: float
+    average_precision_ood: float
+    fpr_at_tpr_95: float
+    f1: float
+    id_accuracy: float
+    oscr_accepted: float
+    oscr_all: float
+    aurc: float
+    augrc: float
+
+
+def summary(sample: Sample, *, ood_prior: Number | None = None) -> ScoreSummary:
+    """Return all scalar metrics of a single-score sample.
+
+    Parameters
+    ----------
+    ood_prior
+        Share of OOD inputs behind precision and F1; the sample's own by default.
+
+    Examples
+    --------
+    >>> s = summary(Sample([0.1, 0.2, 0.7], [0, 0, 1], ood_scores=[0.2, 0.9]))
+    >>> s.auroc, round(s.aurc, 4), s.fpr_at_tpr_95
+    (0.75, 0.1111, 0.5)
+    """
+    if sample.n_scores != 1:
+        raise InvalidInputError(
+            f"summary needs one score, the sample has {sample.n_scores}: "
+            "choose one with sample.score(column)"
+        )
+    points = Points.of(sample)
+    groups, rates = tie_groups(points), Rates(points.totals)
+    pi = prior(rates, ood_prior)
+    correct = bool(((sample.id_loss == 0) | (sample.id_loss == 1)).all())
+    return ScoreSummary(
+        ood_prior=pi,
+        auroc=area_under_roc(groups, points.totals),
+        **_precision_areas(groups, rates, pi),
+        fpr_at_tpr_95=_fpr_at_tpr(groups, points.totals, finite=len(points.scores) > 0),
+        f1=_largest_f1(groups, rates, pi),
+        id_accuracy=1 - float(rates.mean_loss(groups.loss[-1:])[0]) if correct else math.nan,
+        oscr_accepted=area_under_ccr(groups, rates, "accepted") if correct else math.nan,
+        oscr_all=area_under_ccr(groups, rates, "all") if correct else math.nan,
+        aurc=area_under_risk(groups, rates),
+        augrc=area_under_generalised_risk(groups, rates),
+    )
+
+
+def _precision_areas(groups: Groups, rates: Rates, pi: float) -> dict[str, float]:
+    names = ("aupr", "average_precision", "aupr_ood", "average_precision_ood")
+    if rates.ood == 0:
+        return dict.fromkeys(names, math.nan)
+    tpr, fpr = rates.tpr(groups.id), rates.fpr(groups.ood)
+    id_first = rates.precision(groups.id, groups.ood, pi), tpr
+    # Rejecting from the most doubtful row on: what is not accepted, in reverse.
+    ood, id_ = pi * (1 - fpr[::-1]), (1 - pi) * (1 - tpr[::-1])
+    some = ood + id_ > 0
+    share = np.ones(len(ood))
+    share[some] = ood[some] / (ood + id_)[some]
+    ood_first = share, 1 - fpr[::-1]
+    values = [
+        area_under_precision(*curve, trapezoid=trapezoid)
+        for curve in (id_first, ood_first)
+        for trapezoid in (True, False)
+    ]
+    return dict(zip(names, values, strict=True))
+
+
+def _fpr_at_tpr(groups: Groups, totals: Totals, *, finite: bool) -> float:
+    """Return the FPR of the first threshold with TPR at least 95 %."""
+    if sum(totals.ood) == 0 or not finite:
+        return math.nan
+    # The last group holds the rows with a score of +inf, which no threshold accepts.
+    nI, nO = groups.id[:-1], groups.ood[:-1]
+    row = int(np.searchsorted(nI, at_least(_TPR, totals.id, totals.id_rounding)))
+    return int(nO[row]) / sum(totals.ood) if row < len(nI) else math.nan
+
+
+def _largest_f1(groups: Groups, rates: Rates, pi: float) -> float:
+    if rates.ood == 0:
+        return math.nan
+    tpr, fpr = (1 - pi) * rates.tpr(groups.id[:-1]), pi * rates.fpr(groups.ood[:-1])
+    return float((2 * tpr / (1 - pi + tpr + fpr)).max(initial=0.0))
