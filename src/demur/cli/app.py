@@ -9,10 +9,12 @@ import click
 
 COMMANDS = {
     "apply": "Add a column that tells the rows a saved rule accepts.",
+    "certify": "State what can be promised of a saved rule, from fresh rows.",
     "compare": "Compare scores and pairs of scores in a table.",
     "completion": "Print a completion script for the shell.",
     "evaluate": "Show what a saved rule does on new rows.",
     "info": "Show versions and the engine in use.",
+    "plan": "Show how many rows it takes to certify bounds.",
     "reproduce": "Repeat the experiments of the paper.",
     "tune": "Find the best accept/reject rule.",
 }

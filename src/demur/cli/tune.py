@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 import numpy as np
 
+from demur.cli.guarantee import print_guarantee
 from demur.cli.holdout import held_out
 from demur.cli.inputs import (
     DataOptions,
@@ -31,12 +32,14 @@ from demur.cli.texts import (
     rule_data,
     sample_data,
 )
+from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.program import exact
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
+from demur.guarantees.certified_tuning import tune_certified
 from demur.tuning.charts import Directions
 from demur.tuning.result import Grid, Tuning
 from demur.tuning.tune import tune
@@ -115,6 +118,15 @@ Examples:
         ),
     ],
 )
+@option("Guarantee")(
+    "--guarantee",
+    type=Number(),
+    metavar="CONFIDENCE",
+    help="Return a rule whose bounds hold in the population with this chance, such as .95.",
+)
+@option("Guarantee")(
+    "--max-loss", type=Number(), help="Largest possible loss, if losses are not 0 and 1."
+)
 @output_options("Write the rule to this JSON file.")
 def command(
     data: DataOptions,
@@ -123,6 +135,8 @@ def command(
     model: ModelOptions,
     search: SearchOptions,
     split: HoldoutOptions,
+    guarantee: Bound | None,
+    max_loss: Bound | None,
     out: OutputOptions,
 ) -> None:
     """Find the best accept/reject rule for the rows of DATA.
@@ -144,6 +158,25 @@ def command(
         if model.needs_ood and whole.n_ood == 0:
             raise InvalidInputError(f"column {rows.options.ood!r} marks no row as OOD")
         train, test = _parts(rows, names, whole, split)
+    if guarantee is not None:
+        if search.fpr_of != "pooled":
+            raise click.UsageError("--guarantee bounds the FPR of all OOD rows together")
+        with Progress("tuning with a guarantee"), out.infeasible_as_json():
+            promised = tune_certified(
+                train,
+                asked,
+                confidence=float(guarantee),
+                max_loss=max_loss,
+                directions=search.directions,
+                search=None if search.grid is None else Grid(search.grid),
+                rng=split.seed,
+            )
+        rule = on_raw_columns(promised.rule, rows.confidence)
+        if out.output is not None:
+            rule.save(out.output)
+        fresh = None if test is None else (_point(promised.rule, test, asked, model.prior), test)
+        print_guarantee(rule, promised, fresh, out)
+        return
     label = f"tuning on {train.n_id + train.n_ood:,} rows"
     with Progress(label), out.infeasible_as_json():
         tuned = tune(
@@ -153,9 +186,9 @@ def command(
             search=None if search.grid is None else Grid(search.grid),
             ood=search.fpr_of,
         )
-    points = {"tuned on": (_point(tuned.rule, train, tuned, model.prior), train)}
+    points = {"tuned on": (_point(tuned.rule, train, asked, model.prior), train)}
     if test is not None:
-        points["held out"] = (_point(tuned.rule, test, tuned, model.prior), test)
+        points["held out"] = (_point(tuned.rule, test, asked, model.prior), test)
     rule = on_raw_columns(tuned.rule, rows.confidence)
     if out.output is not None:
         rule.save(out.output)
@@ -197,8 +230,10 @@ def _parts(
     return rows.sample(names, ~held), rows.sample(names, held)
 
 
-def _point(rule: Rule, sample: Sample, tuned: Tuning, prior: Bound | None) -> OperatingPoint:
-    return evaluate(rule, sample, model=tuned.model, ood_prior=prior)
+def _point(
+    rule: Rule, sample: Sample, model: RejectionModel, prior: Bound | None
+) -> OperatingPoint:
+    return evaluate(rule, sample, model=model, ood_prior=prior)
 
 
 def _print(
@@ -216,6 +251,8 @@ def _print(
             "held_out": None,
             "certificate": {
                 "status": tuned.certificate.status,
+                "lower_bound": tuned.certificate.lower_bound,
+                "boxes": tuned.certificate.boxes,
                 "unresolved": tuned.certificate.unresolved,
             },
             "output": out.output,
