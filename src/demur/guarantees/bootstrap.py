@@ -1,0 +1,150 @@
+"""Bootstrap intervals with the rule tuned anew in every replicate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from demur._arrays import FloatArray
+from demur.core.models import RejectionModel
+from demur.core.sample import Sample
+from demur.guarantees.intervals import Interval, miss
+from demur.guarantees.parallel import Progress
+from demur.guarantees.replicates import Retuning, replicate, values
+from demur.guarantees.splits import Seed
+from demur.guarantees.tally import measures
+from demur.tuning.charts import Directions
+from demur.tuning.result import Exact, Grid, Tuning
+from demur.tuning.tune import tune
+
+_RATES = ("tpr", "fpr", "precision")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measure:
+    """One rate of a tuned rule, as it looks and as it probably is."""
+
+    apparent: float
+    """On the data the rule was tuned on."""
+    interval: Interval
+    """For the true rate of the tuned rule; corrected for the optimism of tuning."""
+    in_bag: FloatArray
+    """Of each replicate's rule on the rows it was tuned on."""
+    on_sample: FloatArray
+    """Of each replicate's rule on the whole sample."""
+    out_of_bag: FloatArray
+    """Of each replicate's rule on the rows not drawn."""
+
+    @property
+    def optimism(self) -> float:
+        """How much higher the rate comes out beyond the rows tuned on, on average."""
+        return float(_mean(self.on_sample - self.in_bag))
+
+    @property
+    def estimate(self) -> float:
+        """The apparent rate plus the optimism."""
+        return self.apparent + self.optimism
+
+    @property
+    def held_out(self) -> float:
+        """The average out-of-bag rate: of rules tuned on fewer different rows."""
+        return float(_mean(self.out_of_bag))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bootstrap:
+    """A rule tuned on the whole sample and what resampling says of it."""
+
+    tuned: Tuning
+    measures: Mapping[str, Measure]
+    """By name: tpr, fpr, selective_risk; precision and expected_cost where declared."""
+    confidence: float
+    replicates: int
+    unable: int
+    """Replicates in which no rule met the bounds; left out of the measures."""
+
+
+def bootstrap(
+    sample: Sample,
+    model: RejectionModel,
+    *,
+    replicates: int = 1000,
+    confidence: float = 0.95,
+    directions: Directions | None = None,
+    search: Exact | Grid | None = None,
+    rng: Seed = 0,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Bootstrap:
+    """Tune on `sample` and say how much of the result is the optimism of tuning.
+
+    In every replicate ID rows and OOD rows are drawn anew, each side (and each OOD set) by
+    itself, and the rule is tuned anew. The replicate's rule on the rows drawn, against the same
+    rule on the whole sample, plays the part of the tuned rule on the sample against the truth;
+    the quantiles of that difference, put on the apparent rate, are the interval (the basic
+    bootstrap). Intervals hold one at a time and approximately: they cannot see losses that
+    never happened in the sample. For a promise use `certify` or `tune_certified`.
+
+    Parameters
+    ----------
+    directions, search
+        As in `tune`.
+    workers
+        Threads to tune in; the result is the same for any number.
+    progress
+        Called with the replicates done and the replicates in all.
+
+    Examples
+    --------
+    >>> from demur import TprFprModel
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(200)
+    >>> sample = Sample(score, rng.random(200) < score / 2, ood_scores=rng.random(200) + 0.5)
+    >>> found = bootstrap(sample, TprFprModel(0.5, 0.2), replicates=100)
+    >>> risk = found.measures["selective_risk"]
+    >>> round(risk.apparent, 3), round(risk.optimism, 3), round(risk.interval.high, 3)
+    (0.119, 0.006, 0.187)
+    """
+    tail = miss(confidence) / 2
+    tuned = tune(sample, model, directions=directions, search=search)
+    rates = replicate(
+        (sample,),
+        Retuning(model, directions, search),
+        replicates=replicates,
+        rng=rng,
+        workers=workers,
+        progress=progress,
+    )[:, 0]
+    names = measures(model)
+    apparent = values(tuned.point, names)
+    return Bootstrap(
+        tuned=tuned,
+        measures={
+            name: measure(
+                apparent[i], rates[..., i], tail, within=(0.0, 1.0 if name in _RATES else np.inf)
+            )
+            for i, name in enumerate(names)
+        },
+        confidence=confidence,
+        replicates=replicates,
+        unable=int(np.isnan(rates).all(axis=(1, 2)).sum()),
+    )
+
+
+def measure(
+    apparent: float, rates: FloatArray, tail: float, *, within: tuple[float, float]
+) -> Measure:
+    """Return one measure from its values in every replicate and view, shape (replicates, 3)."""
+    in_bag, on_sample, out_of_bag = rates.T
+    shift = on_sample - in_bag
+    shift = shift[~np.isnan(shift)]
+    low, high = np.quantile(shift, [tail, 1 - tail]) if len(shift) else (np.nan, np.nan)
+    interval = Interval(*(float(np.clip(apparent + end, *within)) for end in (low, high)))
+    return Measure(apparent, interval, in_bag, on_sample, out_of_bag)
+
+
+def _mean(rates: FloatArray) -> float:
+    known = rates[~np.isnan(rates)]
+    return float(known.mean()) if len(known) else np.nan

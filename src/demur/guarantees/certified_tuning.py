@@ -1,0 +1,238 @@
+"""Tuning with a guarantee: learn candidate rules on one part, test them on the other.
+
+Why the guarantee holds. Condition on the learning rows and on the split: the candidates
+c_1, ..., c_K, their order and all levels are then fixed, and the test rows are independent
+draws of the population. Split delta into two halves.
+
+*Bounds.* Candidate c_k is false if the population breaks one of the model's bounds under it.
+Its test claims all bounds and does so for a false candidate with probability at most delta/2
+(`demur.guarantees.requirements`). Candidates are tested in order and testing stops at the first
+failure. A false candidate can only be claimed if the first false one is, which is one fixed
+candidate: the probability is at most delta/2, however many candidates there are.
+
+*Selective risk.* Given how many ID test rows c_k accepts, their losses are independent draws
+with mean equal to its selective risk; the upper bound at level delta/(2K) fails with
+probability at most delta/(2K). By the union bound all K bounds hold with 1 - delta/2, so the
+claimed candidate with the smallest bound may be chosen after the fact.
+
+Both hold with probability at least 1 - delta. Nothing was assumed of the scores, of nested
+acceptance, or of how candidates are learned; that only decides how good they are.
+
+*Order.* Candidates are tuned on the learning rows under the model's bounds made safer by a
+margin, counted in standard errors. The first has the largest margin that any rule reaches (at
+most 3.5): where TPR and FPR pull in opposite directions, this is the rule that balances them.
+The next ones give up margin for a smaller selective risk.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, TprFprModel
+from demur.core.program import Number
+from demur.core.rates import OperatingPoint, evaluate
+from demur.core.rule import Rule
+from demur.core.sample import Sample
+from demur.errors import InvalidInputError
+from demur.guarantees.candidates import Learner
+from demur.guarantees.certify import OOD_CAVEAT, certify, declared_losses, risk_upper
+from demur.guarantees.intervals import miss
+from demur.guarantees.requirements import (
+    PrecisionRecallRequirement,
+    Requirement,
+    Sizes,
+    TprFprRequirement,
+)
+from demur.guarantees.shortage import shortage
+from demur.guarantees.splits import Seed, refuse_weights, split
+from demur.tuning.charts import Directions
+from demur.tuning.result import Exact, Grid
+
+LEARN_SHARE = 0.3
+"""Share of the rows to learn on: testing needs more rows than choosing a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A rule learned on one part of the rows and tested on the other."""
+
+    rule: Rule
+    margin: float
+    """Standard errors by which it was to be better than needed, on the learning rows."""
+    learned: OperatingPoint
+    tested: OperatingPoint
+    proven: bool
+    """Whether it and every candidate before it passed the test of the model's bounds."""
+    selective_risk: float
+    """Upper bound, valid for all candidates together."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedTuning:
+    """A rule with promises that hold together with probability at least `confidence`.
+
+    The population meets every bound of `model`, and the selective risk (and the expected cost)
+    is at most as stated.
+    """
+
+    rule: Rule
+    model: RejectionModel
+    confidence: float
+    selective_risk: float
+    """Certified upper bound; NaN for a rule that accepts nothing."""
+    expected_cost: float | None
+    """Certified upper bound under a `CostModel`, else None."""
+    point: OperatingPoint
+    """What the rule did on the test rows; not a promise."""
+    candidates: tuple[Candidate, ...]
+    """In the order tested; empty under a `CostModel`, where one rule is learned."""
+    sizes: Sizes
+    caveat: str = OOD_CAVEAT
+
+
+def tune_certified(
+    sample: Sample,
+    model: RejectionModel,
+    *,
+    confidence: float = 0.95,
+    max_loss: Number | None = None,
+    directions: Directions | None = None,
+    search: Exact | Grid | None = None,
+    learn_share: float = LEARN_SHARE,
+    rng: Seed = 0,
+) -> CertifiedTuning:
+    """Return a rule that keeps the bounds of `model` in the population, and what it costs.
+
+    With probability at least `confidence` over the data, all bounds of `model` and the stated
+    bound on selective risk hold together; the module's docstring has the argument. Under a
+    `CostModel` there are no bounds to keep, and the expected cost is bounded.
+
+    Parameters
+    ----------
+    sample
+        Unweighted, independent rows, ID and OOD.
+    max_loss
+        The largest possible loss; None declares the 0/1 loss.
+    directions, search
+        As in `tune`.
+    learn_share
+        Share of the rows to learn candidates on; the others test them.
+    rng
+        Draws the split. Choose it before looking at results: trying seeds voids the promise.
+
+    Raises
+    ------
+    InfeasibleError
+        No candidate could be proven. The message says how many rows would be needed;
+        ``attainable`` holds them as ``needed_id`` and ``needed_ood`` (NaN if no number is
+        enough).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> scores = rng.normal(0, 1, 2000)
+    >>> sample = Sample(scores, rng.random(2000) < 0.05, ood_scores=rng.normal(3, 1, 2000))
+    >>> promised = tune_certified(sample, TprFprModel(min_tpr=0.8, max_fpr=0.1))
+    >>> round(promised.rule.threshold, 2), round(promised.selective_risk, 3)
+    (1.04, 0.071)
+    """
+    refuse_weights(sample)
+    declared_losses(sample, max_loss)
+    delta = miss(confidence)
+    learn, test = split(sample, learn_share, rng)
+    learner = Learner.of(learn, directions, search)
+    tester = _Tester(test, model, max_loss, rng)
+    sizes = Sizes(learn.n_id, learn.n_ood, test.n_id, test.n_ood)
+    if isinstance(model, CostModel):
+        return _bounded_cost(learner, tester, model, confidence, sizes)
+    plain = learner.rule(model)
+    requirement = _requirement(model, sizes, delta / 2, evaluate(plain, learn).tpr)
+    rules = learner.candidates(requirement, plain)
+    candidates = tester.tested(rules, learn, requirement, delta / 2)
+    proven = [candidate for candidate in candidates if candidate.proven]
+    if not proven:
+        safest = candidates[0].tested if candidates else None
+        raise shortage(requirement, safest, confidence=confidence)
+    best = min(proven, key=lambda candidate: candidate.selective_risk)
+    return CertifiedTuning(
+        rule=best.rule,
+        model=model,
+        confidence=confidence,
+        selective_risk=best.selective_risk,
+        expected_cost=None,
+        point=best.tested,
+        candidates=tuple(candidates),
+        sizes=sizes,
+    )
+
+
+def _requirement(model: RejectionModel, sizes: Sizes, delta: float, tpr: float) -> Requirement:
+    if isinstance(model, TprFprModel):
+        return TprFprRequirement(model, sizes, delta)
+    if isinstance(model, PrecisionRecallModel):
+        return PrecisionRecallRequirement.of(model, sizes, delta, tpr)
+    raise InvalidInputError(
+        f"tune_certified knows TprFprModel, PrecisionRecallModel and CostModel, got {model!r}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tester:
+    """Everything that may look at the test rows."""
+
+    rows: Sample
+    model: RejectionModel
+    max_loss: Number | None
+    rng: Seed
+
+    def tested(
+        self,
+        rules: list[tuple[float, Rule]],
+        learn: Sample,
+        requirement: Requirement,
+        delta: float,
+    ) -> list[Candidate]:
+        """Test in order; after the first failure nothing is claimed."""
+        candidates: list[Candidate] = []
+        proven = True
+        for margin, rule in rules:
+            accepted = rule.accept(self.rows.id_scores)
+            accepted_ood = int(rule.accept(self.rows.ood_scores).sum())
+            proven = proven and requirement.proven(int(accepted.sum()), accepted_ood)
+            bound = risk_upper(
+                self.rows.id_loss[accepted],
+                delta / len(rules),
+                max_loss=self.max_loss,
+                rng=self.rng,
+            )
+            learned = evaluate(rule, learn, model=self.model)
+            tested = evaluate(rule, self.rows, model=self.model)
+            candidates.append(Candidate(rule, margin, learned, tested, proven, bound))
+        return candidates
+
+
+def _bounded_cost(
+    learner: Learner, tester: _Tester, model: CostModel, confidence: float, sizes: Sizes
+) -> CertifiedTuning:
+    """Tune on the learning rows; one fixed rule then keeps the whole level for its bounds."""
+    rule = learner.rule(model)
+    promise = certify(
+        rule,
+        tester.rows,
+        confidence=confidence,
+        model=model,
+        max_loss=tester.max_loss,
+        rng=tester.rng,
+    )
+    return CertifiedTuning(
+        rule=rule,
+        model=model,
+        confidence=confidence,
+        selective_risk=promise.selective_risk.high,
+        expected_cost=math.nan if promise.expected_cost is None else promise.expected_cost.high,
+        point=promise.point,
+        candidates=(),
+        sizes=sizes,
+    )

@@ -1,0 +1,195 @@
+"""A share of OOD inputs that is unknown: the worst over an interval, and an estimate of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel
+from demur.core.program import Number, exact
+from demur.core.rule import Rule
+from demur.core.sample import Sample
+from demur.errors import InvalidInputError
+from demur.guarantees.intervals import Interval, miss, rate_lower, rate_upper, sidak
+from demur.guarantees.splits import refuse_weights
+
+Prior = Number | tuple[Number, Number]
+Rate = float | Interval
+
+
+def precision_range(tpr: Rate, fpr: Rate, ood_prior: Prior | Interval) -> Interval:
+    """Return the smallest and largest precision over intervals of TPR, FPR and prior.
+
+    ``(1-pi) TPR / ((1-pi) TPR + pi FPR)`` rises with TPR and falls with FPR and pi, so the ends
+    are reached at corners. NaN where nothing is accepted.
+
+    Examples
+    --------
+    >>> precision_range(0.8, 0.1, (0.1, 0.5))
+    Interval(low=0.888888888888889, high=0.9863013698630136)
+    """
+    t, f, pi = _interval(tpr), _interval(fpr), _prior_interval(ood_prior)
+    if t.high == 0 and pi.high * f.high == 0:
+        return Interval(math.nan, math.nan)
+    return Interval(_precision(t.low, f.high, pi.high), _precision(t.high, f.low, pi.low))
+
+
+def cost_range(
+    model: CostModel, tpr: Rate, fpr: Rate, selective_risk: Rate, ood_prior: Prior | Interval
+) -> Interval:
+    """Return the smallest and largest expected cost over intervals of the rates and the prior.
+
+    ``(1-pi) (reject_id + TPR (risk - reject_id)) + pi (reject_ood + FPR (accept_ood -
+    reject_ood))`` is linear in each of them, so the ends are reached at corners. The prior of
+    `model` is not used.
+
+    Examples
+    --------
+    >>> model = CostModel(reject_id=0.5, accept_ood=1, reject_ood=0)
+    >>> cost_range(model, 0.5, 0.125, 0.25, (0, 0.5))
+    Interval(low=0.25, high=0.375)
+    """
+    t, f, risk = _interval(tpr), _interval(fpr), _interval(selective_risk)
+    pi, reject = _prior_interval(ood_prior), float(model.reject_id)
+    reject_ood = float(model.reject_ood)
+    step = float(model.accept_ood) - reject_ood
+
+    def id_cost(share: float, loss: float) -> float:
+        return reject + share * (loss - reject) if share > 0 else reject
+
+    dearest = max(id_cost(t.low, risk.high), id_cost(t.high, risk.high))
+    cheapest = min(id_cost(t.low, risk.low), id_cost(t.high, risk.low))
+
+    def mixed(prior: float, of_id: float, of_ood: float) -> float:
+        return (1 - prior) * of_id + prior * of_ood if prior else of_id
+
+    return Interval(
+        min(mixed(p, cheapest, reject_ood + step * f.low) for p in (pi.low, pi.high)),
+        max(mixed(p, dearest, reject_ood + step * f.high) for p in (pi.low, pi.high)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PriorEstimate:
+    """The share of OOD inputs in deployment, as far as acceptance tells it."""
+
+    estimate: float
+    """``(TPR - accepted share) / (TPR - FPR)``, between 0 and 1; NaN if TPR equals FPR."""
+    interval: Interval
+    """NaN when no prior explains the accepted share: the inputs are unlike the validation data."""
+    accepted_share: float
+    confidence: float
+
+    @property
+    def consistent(self) -> bool:
+        """Whether some prior explains the accepted share."""
+        return not math.isnan(self.interval.low)
+
+
+def estimate_prior(
+    rule: Rule, scores: Any, *, validation: Sample, confidence: float = 0.95
+) -> PriorEstimate:
+    """Estimate the OOD prior from unlabelled deployment scores, with an interval.
+
+    The accepted share is ``(1-pi) TPR + pi FPR``. TPR and FPR of `rule` are taken from
+    `validation`, data it was not tuned on; all three are bounded by exact binomials that hold
+    together, and the interval holds every prior they allow. It is valid as long as ID and OOD
+    inputs in deployment are like those of the validation data, in another proportion.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> fresh = Sample(rng.normal(0, 1, 2000), np.zeros(2000), ood_scores=rng.normal(3, 1, 2000))
+    >>> deployed = np.concatenate([rng.normal(0, 1, 3500), rng.normal(3, 1, 1500)])
+    >>> found = estimate_prior(Rule((1.0,), 1.5), deployed, validation=fresh)
+    >>> round(found.estimate, 2), 0.3 in found.interval
+    (0.3, True)
+    """
+    refuse_weights(validation)
+    if validation.n_ood == 0:
+        raise InvalidInputError("validation has no OOD rows, so the FPR of the rule is unknown")
+    groups = {
+        "tpr": rule.accept(validation.id_scores),
+        "fpr": rule.accept(validation.ood_scores),
+        "share": rule.accept(scores),
+    }
+    if len(groups["share"]) == 0:
+        raise InvalidInputError("scores is empty: the prior cannot be estimated")
+    tail = sidak(miss(confidence), 3) / 2
+    bounds = {
+        name: Interval(
+            rate_lower(int(rows.sum()), len(rows), tail),
+            rate_upper(int(rows.sum()), len(rows), tail),
+        )
+        for name, rows in groups.items()
+    }
+    tpr, fpr, share = (float(groups[name].mean()) for name in ("tpr", "fpr", "share"))
+    estimate = math.nan if tpr == fpr else float(np.clip((tpr - share) / (tpr - fpr), 0, 1))
+    return PriorEstimate(
+        estimate=estimate,
+        interval=explaining_priors(bounds["share"], tpr=bounds["tpr"], fpr=bounds["fpr"]),
+        accepted_share=share,
+        confidence=confidence,
+    )
+
+
+def explaining_priors(accepted_share: Rate, *, tpr: Rate, fpr: Rate) -> Interval:
+    """Return the priors at which ``(1-pi) TPR + pi FPR`` can be the accepted share.
+
+    Examples
+    --------
+    >>> explaining_priors(Interval(0.5, 0.625), tpr=0.875, fpr=0.125)
+    Interval(low=0.3333333333333333, high=0.5)
+    """
+    share, t, f = _interval(accepted_share), _interval(tpr), _interval(fpr)
+    # Two half-lines in pi: the least share possible is not too large, the largest not too small.
+    low, high = _where_positive(share.high - t.low, t.low - f.low)
+    low2, high2 = _where_positive(t.high - share.low, f.high - t.high)
+    low, high = max(low, low2), min(high, high2)
+    return Interval(low, high) if low <= high else Interval(math.nan, math.nan)
+
+
+def prior_range(model: RejectionModel | None, ood_prior: Prior | None) -> Interval | None:
+    """Return the declared prior, of the argument before the model, as an interval."""
+    if ood_prior is not None:
+        return _prior_interval(ood_prior)
+    if isinstance(model, (CostModel, PrecisionRecallModel)):
+        return _prior_interval(model.ood_prior)
+    return None
+
+
+def _where_positive(at_zero: float, slope: float) -> tuple[float, float]:
+    """Return the part of [0, 1] where ``at_zero + slope * pi >= 0``; (1, 0) if none."""
+    at_one = at_zero + slope
+    if at_zero >= 0 and at_one >= 0:
+        return 0.0, 1.0
+    if at_zero < 0 and at_one < 0:
+        return 1.0, 0.0
+    root = -at_zero / slope
+    return (0.0, root) if at_zero >= 0 else (root, 1.0)
+
+
+def _precision(tpr: float, fpr: float, prior: float) -> float:
+    # No OOD input is accepted: whatever is, is ID.
+    if prior * fpr == 0:
+        return 1.0
+    return (1 - prior) * tpr / ((1 - prior) * tpr + prior * fpr)
+
+
+def _interval(rate: Rate) -> Interval:
+    return rate if isinstance(rate, Interval) else Interval(float(rate), float(rate))
+
+
+def _prior_interval(prior: Prior | Interval) -> Interval:
+    if isinstance(prior, Interval):
+        return prior
+    ends = prior if isinstance(prior, tuple) else (prior, prior)
+    low, high = (exact("ood_prior", end) for end in ends)
+    if not 0 <= low <= high < 1:
+        raise InvalidInputError(
+            f"ood_prior must be in [0, 1), or such a pair (low, high), got {prior}"
+        )
+    return Interval(float(low), float(high))

@@ -1,0 +1,74 @@
+"""Parts of a sample, drawn separately from the ID rows and from every OOD set."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from demur._arrays import IntArray
+from demur.core.sample import Sample
+from demur.errors import InvalidInputError
+
+Seed = np.random.Generator | int | None
+
+
+def subset(sample: Sample, id_rows: IntArray, ood_rows: IntArray) -> Sample:
+    """Return the sample of these rows; the OOD sets keep their names."""
+    groups = {
+        name: ood_rows[(ood_rows >= rows.start) & (ood_rows < rows.stop)]
+        for name, rows in sample.ood_sets.items()
+    }
+    weight = sample.ood_weight
+    return Sample(
+        id_scores=sample.id_scores[id_rows],
+        id_loss=sample.id_loss[id_rows],
+        ood_scores={name: sample.ood_scores[rows] for name, rows in groups.items()},  # type: ignore[arg-type]
+        id_weight=None if sample.id_weight is None else sample.id_weight[id_rows],
+        ood_weight=None if weight is None else {n: weight[rows] for n, rows in groups.items()},  # type: ignore[arg-type]
+        score_names=sample.score_names,
+    )
+
+
+def split(sample: Sample, share: float, rng: Seed) -> tuple[Sample, Sample]:
+    """Return a random part with `share` of the ID rows and of every OOD set, and the rest."""
+    if not 0 < share < 1:
+        raise InvalidInputError(f"share must be between 0 and 1, got {share}")
+    if sample.n_id < 2:
+        raise InvalidInputError("a sample with one ID row cannot be split")
+    generator = np.random.default_rng(rng)
+    first: list[list[IntArray]] = [[], []]
+    rest: list[list[IntArray]] = [[], []]
+    for side, rows in _strata(sample):
+        order = generator.permutation(rows)
+        # Both parts get a row of what has two; a single OOD row goes to the rest.
+        count = min(max(round(share * len(order)), 1), len(order) - 1) if len(order) else 0
+        first[side].append(np.sort(order[:count]))
+        rest[side].append(np.sort(order[count:]))
+    return subset(sample, *map(np.concatenate, first)), subset(sample, *map(np.concatenate, rest))
+
+
+def fold_numbers(sample: Sample, count: int, rng: Seed) -> tuple[IntArray, IntArray]:
+    """Return the fold number of each ID and each OOD row, as even as possible."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 2:
+        raise InvalidInputError(f"folds must be a whole number of at least 2, got {count!r}")
+    if count > sample.n_id:
+        raise InvalidInputError(f"folds is {count}, but there are only {sample.n_id} ID rows")
+    generator = np.random.default_rng(rng)
+    numbers = [np.empty(sample.n_id, np.int64), np.empty(sample.n_ood, np.int64)]
+    for side, rows in _strata(sample):
+        numbers[side][rows] = generator.permutation(np.arange(len(rows)) % count)
+    return numbers[0], numbers[1]
+
+
+def refuse_weights(sample: Sample) -> None:
+    """Raise when the rows carry weights: exact bounds count independent rows."""
+    if sample.id_weight is not None or sample.ood_weight is not None:
+        raise InvalidInputError(
+            "the sample has weights, but exact bounds count independent rows, and a row of "
+            "weight 2 is not two independent rows: give the rows without weights"
+        )
+
+
+def _strata(sample: Sample) -> list[tuple[int, IntArray]]:
+    """Return (0, ID rows) and (1, rows) of every OOD set."""
+    sets = [(1, np.arange(rows.start, rows.stop)) for rows in sample.ood_sets.values()]
+    return [(0, np.arange(sample.n_id)), *sets]

@@ -1,0 +1,259 @@
+"""Cross-validation, bootstrap and paired comparisons, against plain loops."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import demur as dm
+from demur.guarantees import auroc_interval, bootstrap, compare, compare_auroc, cross_tune
+from demur.guarantees.replicates import draw
+from demur.guarantees.splits import fold_numbers, split, subset
+
+MODEL = dm.TprFprModel(0.6, 0.3)
+
+
+def make(n, seed, *, scores=1, sets=False, weighted=False):
+    rng = np.random.default_rng(seed)
+    id_, ood = rng.normal(0, 1, (n, scores)), rng.normal(1.5, 1, (n - 10, scores))
+    named = {"a": ood[: n // 3], "b": ood[n // 3 :]}
+    weight = rng.integers(1, 4, n) if weighted else None
+    return dm.Sample(
+        id_,
+        rng.random(n) < 1 / (1 + np.exp(1 - id_[:, 0])),
+        ood_scores=named if sets else ood,
+        id_weight=weight,
+    )
+
+
+def rows(sample, id_rows, ood_rows):
+    """The sample of these rows, repeated as often as they are listed."""
+    return dm.Sample(
+        sample.id_scores[id_rows],
+        sample.id_loss[id_rows],
+        ood_scores=sample.ood_scores[ood_rows],
+        id_weight=None if sample.id_weight is None else sample.id_weight[id_rows],
+    )
+
+
+def test_splits_are_stratified_and_complete():
+    sample = make(50, 0, sets=True)
+    first, rest = split(sample, 0.3, 1)
+    assert (first.n_id, rest.n_id) == (15, 35)
+    assert {k: v.stop - v.start for k, v in first.ood_sets.items()} == {"a": 5, "b": 7}
+    joined = np.concatenate([first.id_scores, rest.id_scores])
+    assert np.array_equal(np.sort(joined, axis=0), np.sort(sample.id_scores, axis=0))
+    numbers, ood_numbers = fold_numbers(sample, 4, 2)
+    assert sorted(np.bincount(numbers)) == [12, 12, 13, 13]
+    assert sorted(np.bincount(ood_numbers[:16])) == [4, 4, 4, 4]
+    part = subset(sample, np.array([3, 7]), np.array([0, 20, 39]))
+    assert part.for_ood("b").ood_scores.tolist() == sample.ood_scores[[20, 39]].tolist()
+    for count in (1, 51, True, 2.0):
+        with pytest.raises(dm.InvalidInputError, match="folds"):
+            fold_numbers(sample, count, 0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_cross_tuning_is_a_loop_over_folds(weighted):
+    sample = make(80, 3, weighted=weighted)
+    seen = []
+    found = cross_tune(
+        sample, MODEL, folds=4, rng=9, workers=2, progress=lambda *at: seen.append(at)
+    )
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert found.tuned.point == dm.tune(sample, MODEL).point
+    numbers, ood_numbers = fold_numbers(sample, 4, 9)
+    weight = np.ones(80) if sample.id_weight is None else sample.id_weight
+    accepted = loss = accepted_ood = 0.0
+    for k, fold in enumerate(found.folds):
+        rest = rows(sample, numbers != k, ood_numbers != k)
+        part = rows(sample, numbers == k, ood_numbers == k)
+        tuned = dm.tune(rest, MODEL)
+        assert fold.rule == tuned.rule
+        assert fold.tuned.selective_risk == tuned.point.selective_risk
+        point = dm.evaluate(tuned.rule, part)
+        assert fold.held_out.tpr == point.tpr
+        assert fold.held_out.fpr == point.fpr
+        assert fold.held_out.selective_risk == point.selective_risk
+        accepted += point.accepted_id
+        loss += point.accepted_loss
+        accepted_ood += point.accepted_ood
+    assert found.held_out.tpr == pytest.approx(accepted / weight.sum())
+    assert found.held_out.fpr == accepted_ood / sample.n_ood
+    assert found.held_out.selective_risk == pytest.approx(loss / accepted)
+    assert (weight * found.accepted_id).sum() == accepted
+    assert found.accepted_ood.sum() == accepted_ood
+    assert found.unable == 0
+
+
+def test_folds_without_a_rule_are_left_out():
+    # Removing either easy pair of rows makes the bounds infeasible on what is left.
+    sample = dm.Sample([0, 1, 5, 6], [0, 0, 1, 1], ood_scores=[0.5, 4, 4, 4])
+    model = dm.TprFprModel(0.5, 0.25)
+    found = cross_tune(sample, model, folds=4, rng=0)
+    assert 0 < found.unable < 4
+    able = [fold for fold in found.folds if fold.rule is not None]
+    accepted = sum(fold.held_out.accepted_id for fold in able)
+    assert found.held_out.tpr == accepted / len(able)
+
+
+def test_replicates_tune_on_the_rows_drawn():
+    sample = make(40, 5, sets=True)
+    found = bootstrap(sample, MODEL, replicates=12, rng=3)
+    for b, generator in enumerate(np.random.default_rng(3).spawn(12)):
+        times, ood_times = draw(sample, generator)
+        assert times.sum() == 40
+        assert (ood_times[:13].sum(), ood_times[13:].sum()) == (13, 17)
+        drawn = rows(sample, np.repeat(np.arange(40), times), np.repeat(np.arange(30), ood_times))
+        left = rows(sample, times == 0, ood_times == 0)
+        tuned = dm.tune(drawn, MODEL)
+        for name, measure in found.measures.items():
+            assert measure.in_bag[b] == getattr(tuned.point, name)
+            assert measure.on_sample[b] == getattr(dm.evaluate(tuned.rule, sample), name)
+            assert measure.out_of_bag[b] == pytest.approx(
+                getattr(dm.evaluate(tuned.rule, left), name), nan_ok=True
+            )
+
+
+def test_bootstrap_interval_is_the_basic_one():
+    sample = make(60, 6)
+    found = bootstrap(sample, MODEL, replicates=80, confidence=0.9, rng=1)
+    assert set(found.measures) == {"tpr", "fpr", "selective_risk"}
+    point = dm.tune(sample, MODEL).point
+    for name, measure in found.measures.items():
+        shift = measure.on_sample - measure.in_bag
+        low, high = np.quantile(shift[~np.isnan(shift)], [0.05, 0.95])
+        apparent = getattr(point, name)
+        assert measure.apparent == apparent
+        assert measure.interval.low == pytest.approx(max(0, apparent + low))
+        assert measure.interval.high == pytest.approx(apparent + high)
+        assert measure.estimate == pytest.approx(apparent + np.nanmean(shift))
+        assert measure.held_out == pytest.approx(np.nanmean(measure.out_of_bag))
+    # Tuning looks better on its own rows than elsewhere.
+    risk = found.measures["selective_risk"]
+    assert risk.optimism > 0
+    assert risk.held_out > np.nanmean(risk.in_bag)
+
+
+def test_bootstrap_does_not_depend_on_the_workers():
+    sample, seen = make(30, 7), []
+    model = dm.CostModel(0.3, 1, 0, ood_prior=0.3)
+    one = bootstrap(sample, model, replicates=9, rng=np.random.default_rng(5))
+    two = bootstrap(
+        sample,
+        model,
+        replicates=9,
+        rng=np.random.default_rng(5),
+        workers=2,
+        progress=lambda done, of: seen.append((done, of, threading.current_thread())),
+    )
+    assert set(one.measures) == {"tpr", "fpr", "selective_risk", "precision", "expected_cost"}
+    for name in one.measures:
+        assert np.array_equal(one.measures[name].in_bag, two.measures[name].in_bag, equal_nan=True)
+    assert [(done, of) for done, of, _ in seen] == [(k, 9) for k in range(1, 10)]
+    assert {thread for *_, thread in seen} == {threading.main_thread()}
+    with pytest.raises(dm.InvalidInputError, match="replicates"):
+        bootstrap(sample, model, replicates=0)
+    with pytest.raises(dm.InvalidInputError, match="workers"):
+        bootstrap(sample, model, replicates=5, workers=0)
+
+
+def test_importing_guarantees_does_not_import_scipy():
+    code = "import sys, demur.guarantees; sys.exit('scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_replicates_without_a_rule_are_counted():
+    sample = dm.Sample([0, 1, 5, 6], [0, 0, 1, 1], ood_scores=[0.5, 4, 4, 4])
+    found = bootstrap(sample, dm.TprFprModel(0.5, 0.25), replicates=40, rng=0)
+    assert 0 < found.unable < 40
+    assert np.isnan(found.measures["tpr"].in_bag).sum() == found.unable
+    assert not np.isnan(found.measures["tpr"].interval.high)
+
+
+def test_paired_differences_use_the_same_draws():
+    first, second = make(60, 8), make(60, 9)
+    found = compare(first, second, MODEL, replicates=15, rng=4)
+    alone = [bootstrap(s, MODEL, replicates=15, rng=4) for s in (first, second)]
+    for name, measure in found.differences.items():
+        one, two = (a.measures[name] for a in alone)
+        assert measure.apparent == pytest.approx(one.apparent - two.apparent)
+        assert np.allclose(measure.in_bag, one.in_bag - two.in_bag)
+        assert np.allclose(measure.out_of_bag, one.out_of_bag - two.out_of_bag)
+    same = compare(first, first, MODEL, replicates=5).differences["selective_risk"]
+    assert (same.interval.low, same.interval.high, same.estimate) == (0, 0, 0)
+    assert found.first.rule == alone[0].tuned.rule
+
+
+def test_paired_samples_must_have_the_same_rows():
+    with pytest.raises(dm.InvalidInputError, match="same rows"):
+        compare(make(60, 8), make(61, 8), MODEL)
+    with pytest.raises(dm.InvalidInputError, match="same rows"):
+        compare(make(60, 8), make(60, 8, sets=True), MODEL)
+    with pytest.raises(dm.InvalidInputError, match="same id_weight"):
+        compare(make(60, 8), make(60, 8, weighted=True), MODEL)
+    with pytest.raises(dm.InvalidInputError, match="same rows"):
+        compare_auroc(make(60, 8), make(61, 8))
+
+
+def wins(x, y):
+    return 1.0 if x < y else 0.5 if x == y else 0.0
+
+
+def delong_by_loops(samples):
+    """AUROCs and their covariance matrix straight from DeLong's structural components."""
+    by_id, by_ood = [], []
+    for sample in samples:
+        x, y = sample.id_scores[:, 0], sample.ood_scores[:, 0]
+        by_id.append([sum(wins(a, b) for b in y) / len(y) for a in x])
+        by_ood.append([sum(wins(a, b) for a in x) / len(x) for b in y])
+    areas = [sum(v) / len(v) for v in by_id]
+    m, n = len(by_id[0]), len(by_ood[0])
+    cov = np.zeros((len(samples), len(samples)))
+    for i in range(len(samples)):
+        for j in range(len(samples)):
+            s10 = sum(
+                (a - areas[i]) * (b - areas[j]) for a, b in zip(by_id[i], by_id[j], strict=True)
+            )
+            s01 = sum(
+                (a - areas[i]) * (b - areas[j]) for a, b in zip(by_ood[i], by_ood[j], strict=True)
+            )
+            cov[i, j] = s10 / (m - 1) / m + s01 / (n - 1) / n
+    return areas, cov
+
+
+def test_delong_is_that_of_its_definition():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 6, (25, 2)), rng.integers(2, 9, (18, 2))
+    samples = [dm.Sample(x[:, i], np.zeros(25), ood_scores=y[:, i]) for i in (0, 1)]
+    areas, cov = delong_by_loops(samples)
+    for sample, area, variance in zip(samples, areas, np.diag(cov), strict=True):
+        found = auroc_interval(sample)
+        labels = np.repeat([0, 1], [25, 18])
+        scores = np.concatenate([sample.id_scores, sample.ood_scores])[:, 0]
+        assert found.auroc == pytest.approx(roc_auc_score(labels, scores))
+        assert found.auroc == pytest.approx(area)
+        assert found.standard_error == pytest.approx(np.sqrt(variance))
+        assert found.interval.low == pytest.approx(area - 1.959964 * np.sqrt(variance))
+    found = compare_auroc(*samples, confidence=0.9)
+    error = np.sqrt(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1])
+    assert found.difference == pytest.approx(areas[0] - areas[1])
+    assert found.standard_error == pytest.approx(error)
+    assert found.interval.high == pytest.approx(found.difference + 1.644854 * error)
+    from scipy.stats import norm
+
+    assert found.p_value == pytest.approx(2 * norm.sf(abs(found.difference) / error))
+
+
+def test_delong_refuses_what_it_cannot_do():
+    same = compare_auroc(make(20, 1), make(20, 1))
+    assert (same.difference, same.standard_error, same.p_value) == (0, 0, 1)
+    with pytest.raises(dm.InvalidInputError, match="two scores"):
+        auroc_interval(make(20, 1, scores=2))
+    with pytest.raises(dm.InvalidInputError, match="at least two"):
+        auroc_interval(dm.Sample([1, 2], [0, 0], ood_scores=[1]))
+    with pytest.raises(dm.InvalidInputError, match="weights"):
+        auroc_interval(make(20, 1, weighted=True))
