@@ -44,7 +44,7 @@ __all__ = [
     "tune",
 ]
 
-_ROOMS = ("metrics", "population")
+_ROOMS = ("adapters", "detectors", "guarantees", "losses", "metrics", "population", "report")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,183 @@
+"""Rows of a data set told apart into ID and OOD, and scores for rows the estimator has not seen."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from sklearn import get_config
+from sklearn.utils import (
+    _safe_indexing,
+    assert_all_finite,
+    column_or_1d,
+    indexable,
+)
+from sklearn.utils.metadata_routing import process_routing
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import has_fit_parameter
+
+from demur import _arrays
+from demur._arrays import BoolArray, FloatArray, IntArray
+from demur.adapters.sklearn_scores import Judge
+from demur.core.sample import Sample
+from demur.errors import InvalidInputError
+
+SCORE_NAMES = ("risk", "ood")
+
+
+class Data(NamedTuple):
+    """ID rows with labels, and OOD rows without."""
+
+    X: Any
+    y: npt.NDArray[Any]
+    weight: FloatArray | None
+    ood: Any | None
+    ood_weight: FloatArray | None
+    rows: IntArray
+    """Where the ID rows were in the data as given."""
+    given: int
+    """How many rows were given, ID and OOD."""
+
+    @classmethod
+    def read(cls, X: Any, y: Any, *, X_ood: Any, ood_label: Any, sample_weight: Any) -> Data:
+        """Check labels and weights and take the rows apart; X is left to the estimator."""
+        if y is None:
+            raise InvalidInputError(
+                "SelectiveClassifier requires y to be passed, but the target y is None"
+            )
+        X, y = indexable(X, y)
+        y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
+        weight = (
+            None
+            if sample_weight is None
+            else _arrays.nonnegative_vector("sample_weight", sample_weight, length=len(y))
+        )
+        X_ood = None if X_ood is None or _length(X_ood) == 0 else indexable(X_ood)[0]
+        is_ood = _labelled(y, ood_label)
+        if not is_ood.any():
+            check_classification_targets(y)
+            return cls(X, y, weight, X_ood, None, np.arange(len(y)), len(y))
+        if X_ood is not None:
+            raise InvalidInputError(
+                f"OOD rows are given twice, by the label {ood_label!r} and as X_ood: choose one"
+            )
+        rows, others = np.flatnonzero(~is_ood), np.flatnonzero(is_ood)
+        if len(rows) == 0:
+            raise InvalidInputError(f"every row has the OOD label {ood_label!r}: no ID row is left")
+        check_classification_targets(y[rows])
+        return cls(
+            _safe_indexing(X, rows),
+            y[rows],
+            None if weight is None else weight[rows],
+            _safe_indexing(X, others),
+            None if weight is None else weight[others],
+            rows,
+            len(y),
+        )
+
+    def take(self, rows: IntArray) -> tuple[Any, npt.NDArray[Any]]:
+        """Return inputs and labels of some ID rows."""
+        whole = len(rows) == len(self.y)
+        return (self.X if whole else _safe_indexing(self.X, rows)), self.y[rows]
+
+    def select(self, params: Mapping[str, Any], rows: IntArray) -> dict[str, Any]:
+        """Return parameters of `fit`, those with one entry a row only for the given ID rows."""
+        return {
+            name: _safe_indexing(value, self.rows[rows]) if _length(value) == self.given else value
+            for name, value in params.items()
+        }
+
+
+def out_of_fold(
+    data: Data, folds: Iterable[tuple[IntArray, IntArray]], fit: Callable[[IntArray], Judge]
+) -> Sample:
+    """Return scores of every row by an estimator that has not seen it.
+
+    Each ID row is scored by the estimator of the fold that leaves it out. OOD rows are dealt out
+    to the folds in turn, so that both sides are scored by the same mixture of estimators.
+    """
+    parts = list(folds)
+    tested = np.concatenate([test for _, test in parts])
+    if not np.array_equal(np.sort(tested), np.arange(len(data.y))):
+        raise InvalidInputError("cv must leave out every row exactly once, as KFold does")
+    dealt = [np.arange(start, _length(data.ood) or 0, len(parts)) for start in range(len(parts))]
+    scores, losses, foreign = [], [], []
+    for (train, test), turn in zip(parts, dealt, strict=True):
+        judge = fit(train)
+        left_out = _safe_indexing(data.X, test)
+        scores.append(judge.scores(left_out))
+        losses.append(judge.losses(left_out, data.y[test]))
+        if len(turn):
+            foreign.append(judge.scores(_safe_indexing(data.ood, turn)))
+    order = np.argsort(tested)
+    return _sample(
+        data,
+        np.concatenate(scores)[order],
+        np.concatenate(losses)[order],
+        np.concatenate(foreign)[np.argsort(np.concatenate(dealt))] if foreign else None,
+    )
+
+
+def sample_of(judge: Judge, data: Data) -> Sample:
+    """Return scores and losses of data that a fitted estimator has not seen."""
+    foreign = None if data.ood is None else judge.scores(data.ood)
+    return _sample(data, judge.scores(data.X), judge.losses(data.X, data.y), foreign)
+
+
+def routed(
+    owner: Any, sample_weight: FloatArray | None, fit_params: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters for the owner's estimator and those for its splitter."""
+    weight = {} if sample_weight is None else {"sample_weight": sample_weight}
+    if get_config()["enable_metadata_routing"]:
+        params = process_routing(owner, "fit", **fit_params, **weight)
+        return params.estimator.fit, params.splitter.split
+    if weight and not has_fit_parameter(owner.estimator, "sample_weight"):
+        warnings.warn(
+            f"{type(owner.estimator).__name__}.fit takes no sample_weight; the weights are used "
+            "for the rule only",
+            stacklevel=3,
+        )
+        weight = {}
+    return fit_params | weight, {}
+
+
+def with_rejected(labels: npt.NDArray[Any], rejected: BoolArray, label: Any) -> npt.NDArray[Any]:
+    """Put `label` where rejected; numbers stay numbers, text stays text, a mixture is objects."""
+    value = np.asarray(label)
+    for kinds in ("biuf", "U"):
+        if labels.dtype.kind in kinds and value.dtype.kind in kinds:
+            return np.where(rejected, value, labels)
+    mixed = labels.astype(object)
+    mixed[rejected] = label
+    return mixed
+
+
+def _sample(
+    data: Data, scores: FloatArray, losses: FloatArray, foreign: FloatArray | None
+) -> Sample:
+    return Sample(
+        id_scores=scores,
+        id_loss=losses,
+        ood_scores=foreign,  # type: ignore[arg-type]
+        id_weight=data.weight,
+        ood_weight=data.ood_weight,
+        score_names=SCORE_NAMES[: scores.shape[1]],
+    )
+
+
+def _length(values: Any) -> int | None:
+    """Return the number of rows of anything array-like, None of anything else."""
+    if hasattr(values, "shape"):
+        return int(values.shape[0]) if values.shape else None
+    return len(values) if isinstance(values, (list, tuple)) else None
+
+
+def _labelled(y: npt.NDArray[Any], label: Any) -> BoolArray:
+    if label is None:
+        return np.zeros(len(y), np.bool_)
+    return np.fromiter((item == label for item in y.tolist()), np.bool_, len(y))

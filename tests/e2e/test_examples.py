@@ -1,0 +1,74 @@
+"""The examples run as they are, are as short as promised, and leave files that work."""
+
+import ast
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import joblib
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import demur
+from demur.adapters.torch import SelectiveModule
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(demur.__file__).parents[1])}
+
+
+def run(name, folder):
+    command = [sys.executable, "-W", "error::UserWarning", str(EXAMPLES / name)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=ENVIRONMENT)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("name", "limit"), [("torch_selective", 25), ("sklearn_selective", 10)])
+def test_examples_are_short(name, limit):
+    source = (EXAMPLES / f"{name}.py").read_text()
+    docstrings = {
+        line
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for line in range(node.lineno, node.end_lineno + 1)
+    }
+    lines = [
+        line
+        for number, line in enumerate(source.splitlines(), start=1)
+        if line.strip() and not line.strip().startswith("#") and number not in docstrings
+    ]
+    assert len(lines) < limit
+
+
+def test_torch(tmp_path):
+    printed = run("torch_selective.py", tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["guard.onnx", "guard.safetensors"]
+    assert printed.startswith("accepts ") and " foreign images" in printed
+    task = runpy.run_path(str(EXAMPLES / "torch_task.py"))
+    guard = SelectiveModule.load(tmp_path / "guard.safetensors", task["model"])
+    session = onnxruntime.InferenceSession(tmp_path / "guard.onnx")
+    accepted = {}
+    for side in ("id_loader", "ood_loader"):
+        inputs = torch.cat([images for images, _ in task[side]])
+        with torch.no_grad():
+            prediction, accept = guard(inputs)
+        outputs = session.run(["prediction", "accept"], {"input": inputs.numpy()})
+        np.testing.assert_array_equal(outputs[0], prediction.numpy())
+        np.testing.assert_array_equal(outputs[1], accept.numpy())
+        accepted[side] = accept.numpy()
+    # The bounds hold on the validation half, by which the rule was tuned.
+    assert accepted["id_loader"][1::2].mean() >= 0.8
+    assert accepted["ood_loader"].mean() <= 0.3
+
+
+def test_sklearn(tmp_path, monkeypatch):
+    run("sklearn_selective.py", tmp_path)
+    selective = joblib.load(tmp_path / "selective.joblib")
+    task = runpy.run_path(str(EXAMPLES / "sklearn_task.py"))
+    assert selective.tuning_.point.tpr >= 0.8 and selective.tuning_.point.fpr <= 0.1
+    predicted = selective.predict(task["X_ood"])
+    assert set(predicted.tolist()) <= set(range(-1, 8)) and (predicted == -1).mean() > 0.8
