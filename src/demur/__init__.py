@@ -1,7 +1,7 @@
 """demur decides when a classifier should not answer."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from demur.core.models import CostModel, PrecisionRecallModel, TprFprModel
 from demur.core.rates import OperatingPoint, evaluate
@@ -20,6 +20,9 @@ from demur.tuning.result import Certificate, Exact, Grid, Tuning
 from demur.tuning.tune import tune
 from demur.versions import show_versions
 
+if TYPE_CHECKING:
+    from demur.report import Report
+
 __all__ = [
     "Certificate",
     "CostModel",
@@ -33,6 +36,7 @@ __all__ = [
     "NotTunedError",
     "OperatingPoint",
     "PrecisionRecallModel",
+    "Report",
     "Rule",
     "Sample",
     "TprFprModel",
@@ -51,4 +55,6 @@ def __getattr__(name: str) -> Any:
     # Rooms that tuning does not need are imported when first used, so that import stays fast.
     if name in _ROOMS:
         return import_module(f"demur.{name}")
+    if name == "Report":
+        return import_module("demur.report").Report
     raise AttributeError(f"module 'demur' has no attribute {name!r}")

@@ -19,6 +19,7 @@ def test_public_names():
         "NotTunedError",
         "OperatingPoint",
         "PrecisionRecallModel",
+        "Report",
         "Rule",
         "Sample",
         "TprFprModel",

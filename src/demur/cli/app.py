@@ -12,9 +12,11 @@ COMMANDS = {
     "certify": "State what can be promised of a saved rule, from fresh rows.",
     "compare": "Compare scores and pairs of scores in a table.",
     "completion": "Print a completion script for the shell.",
+    "demo": "Train, tune and report on a small built-in example.",
     "evaluate": "Show what a saved rule does on new rows.",
     "info": "Show versions and the engine in use.",
     "plan": "Show how many rows it takes to certify bounds.",
+    "report": "Tune a rule and write a page about it.",
     "reproduce": "Repeat the experiments of the paper.",
     "tune": "Find the best accept/reject rule.",
 }

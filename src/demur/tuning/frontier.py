@@ -17,10 +17,15 @@ from demur.core.program import Number, Totals, exact
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.tuning.charts import Directions
+from demur.tuning.cells import best_by_search
+from demur.tuning.charts import Directions, direction_set
 from demur.tuning.envelope import Search, is_swept, operating_points
+from demur.tuning.prepared import Prepared, as_prepared
 from demur.tuning.settle import Rules, settle
 from demur.tuning.surface import Surface
+
+# Up to this many rows, looking at all pairs of them is faster than searching.
+_FEW = 1500
 
 PERCENT: tuple[Fraction, ...] = tuple(Fraction(k, 100) for k in range(101))
 
@@ -89,23 +94,25 @@ class Frontier:
 
 
 def frontier(
-    sample: Sample,
+    source: Sample | Prepared,
     *,
     min_tpr: Sequence[Number] = PERCENT,
     max_fpr: Sequence[Number] = PERCENT,
     directions: Directions = "nonneg",
     search: Search = None,
-    ood: Literal["pooled", "worst"] = "pooled",
+    ood: Literal["pooled", "worst"] | None = None,
 ) -> Frontier:
-    """Return what `tune` attains under every `TprFprModel` of a grid of bounds, in one pass.
+    """Return what `tune` attains under every `TprFprModel` of a grid of bounds.
 
     Parameters
     ----------
+    source
+        A `Sample`, or what `prepare` made of one.
     min_tpr, max_fpr
         Ascending levels in [0, 1]; 0, 0.01, ..., 1 by default.
     directions, search, ood
-        As in `tune`. With two scores the exact search looks at all pairs of rows: beyond
-        some ten thousand rows use ``search=Grid(360)``.
+        As in `tune`. With two scores the exact search of a grid of 101 x 101 bounds costs
+        about as much as a thousand calls of `tune`; ``search=Grid(360)`` is cheaper.
 
     Examples
     --------
@@ -118,23 +125,14 @@ def frontier(
     0.225
     """
     tprs, fprs = _levels("min_tpr", min_tpr), _levels("max_fpr", max_fpr)
-    points = Points.of(sample, ood)
-    totals = points.totals
-    surface = Surface(
-        np.array([TprFprModel(a).program(totals).min_id for a in tprs]),
-        np.array([TprFprModel(0, b).program(totals).max_ood for b in fprs]).T,
-        points,
-    )
-    for batch in operating_points(points, directions, search):
-        surface.add(batch)
-    best, cells = surface.best()
-    if not is_swept(points, search):
-        best, settled = settle(points, best, directions)
-        if not settled.all():
-            surface.keep(best, settled)
-            for batch in operating_points(points, directions, search, settled=True):
-                surface.add(batch)
-            best, cells = surface.best()
+    prepared = as_prepared(source, ood)
+    totals = prepared.points.totals
+    min_id = np.array([TprFprModel(a).program(totals).min_id for a in tprs])
+    max_ood = np.array([TprFprModel(0, b).program(totals).max_ood for b in fprs]).T
+    if is_swept(prepared.points, search) or len(prepared.points.scores) <= _FEW:
+        best, cells = _by_enumeration(prepared.points, directions, search, min_id, max_ood)
+    else:
+        best, cells = _by_search(prepared, directions, min_id, max_ood)
     table = _table(totals, best, cells)
     accepted_id, accepted_ood, accepted_loss = np.moveaxis(table[..., :3], -1, 0)
     return Frontier(
@@ -146,8 +144,40 @@ def frontier(
         accepted_loss=accepted_loss,
         directions=table[..., 3:-1],
         thresholds=table[..., -1],
-        score_names=sample.score_names,
+        score_names=prepared.sample.score_names,
     )
+
+
+def _by_enumeration(
+    points: Points, directions: Directions, search: Search, min_id: IntArray, max_ood: IntArray
+) -> tuple[Rules, IntArray]:
+    """Look at every operating point there is."""
+    surface = Surface(min_id, max_ood, points)
+    for batch in operating_points(points, directions, search):
+        surface.add(batch)
+    best, cells = surface.best()
+    if is_swept(points, search):
+        return best, cells
+    best, settled = settle(points, best, directions)
+    if not settled.all():
+        surface.keep(best, settled)
+        for batch in operating_points(points, directions, search, settled=True):
+            surface.add(batch)
+        best, cells = surface.best()
+    return best, cells
+
+
+def _by_search(
+    prepared: Prepared, directions: Directions, min_id: IntArray, max_ood: IntArray
+) -> tuple[Rules, IntArray]:
+    """Search for each rule that is best under some bounds."""
+    program = TprFprModel(0).program(prepared.points.totals)
+    allowed = direction_set(directions)
+    best, cells = best_by_search(prepared, program, allowed, min_id, max_ood)
+    settled, met = settle(prepared.points, best, directions)
+    # A line that float64 cannot bring to unit length stays as the search found it.
+    lines = np.where(met[:, None], settled.lines, best.lines)
+    return best._replace(lines=lines), cells
 
 
 def _levels(name: str, levels: Sequence[Number]) -> list[Fraction]:

@@ -12,6 +12,7 @@ from demur._kernels.engines import Engine, Outcome, engine
 from demur.core.points import Points
 from demur.core.program import Program
 from demur.core.sample import Sample
+from demur.errors import InvalidInputError
 from demur.tuning.charts import DirectionSet
 from demur.tuning.margin import spread
 
@@ -81,6 +82,15 @@ def prepare(sample: Sample, *, ood: Literal["pooled", "worst"] = "pooled") -> Pr
     [0.0, 0.3333333333333333]
     """
     return Prepared(sample, Points.of(sample, ood), ood, engine())
+
+
+def as_prepared(source: Sample | Prepared, ood: Literal["pooled", "worst"] | None) -> Prepared:
+    """Return `source` prepared, which it may be already."""
+    if isinstance(source, Sample):
+        return prepare(source, ood=ood or "pooled")
+    if ood is not None and ood != source.ood:
+        raise InvalidInputError(f"the sample was prepared with ood={source.ood!r}, not {ood!r}")
+    return source
 
 
 def kernel_arguments(

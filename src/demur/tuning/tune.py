@@ -15,7 +15,7 @@ from demur.tuning import double, single
 from demur.tuning.charts import Directions, DirectionSet, direction_set
 from demur.tuning.infeasible import infeasible_error
 from demur.tuning.line import Line
-from demur.tuning.prepared import Prepared, prepare
+from demur.tuning.prepared import Prepared, as_prepared
 from demur.tuning.result import Certificate, Exact, Grid, Tuning
 
 
@@ -65,7 +65,7 @@ def tune(
     search = Exact() if search is None else search
     if not isinstance(search, (Exact, Grid)):
         raise InvalidInputError(f"search must be Exact() or Grid(angles), got {search!r}")
-    prepared = _prepared(source, ood)
+    prepared = as_prepared(source, ood)
     totals = prepared.points.totals
     program = model.program(totals)
     allowed = direction_set(directions or ("paper" if isinstance(search, Grid) else "nonneg"))
@@ -75,14 +75,6 @@ def tune(
         raise infeasible_error(model, prepared.points, find)
     rule = Rule(line.direction, line.threshold, score_names=prepared.sample.score_names)
     return Tuning(rule, _point(prepared, rule, line, model), model, totals, certificate)
-
-
-def _prepared(source: Sample | Prepared, ood: Literal["pooled", "worst"] | None) -> Prepared:
-    if isinstance(source, Sample):
-        return prepare(source, ood=ood or "pooled")
-    if ood is not None and ood != source.ood:
-        raise InvalidInputError(f"the sample was prepared with ood={source.ood!r}, not {ood!r}")
-    return source
 
 
 def _find(

@@ -1,0 +1,203 @@
+"""`Report`: what a tuned rule does, for the people who have to rely on it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from demur._files import write_atomically
+from demur.core.models import RejectionModel
+from demur.core.points import Points
+from demur.core.program import Number
+from demur.core.rule import Rule
+from demur.core.sample import Sample
+from demur.errors import InvalidInputError
+from demur.report.cautions import Caution, cautions
+from demur.report.comparison import Comparison, Methods, compare
+from demur.report.explorer import Explorer, explore
+from demur.report.how import How
+from demur.report.repeat import command_line, python_arguments
+from demur.report.rows import Doubtful, Ids, doubtful_rows
+from demur.report.scatter import Scatter, scatter
+from demur.report.summary import Bound, Seen, bounds, is_zero_one, see
+from demur.report.wording import decision
+from demur.tuning.charts import Directions
+from demur.tuning.result import Certificate, Exact, Grid, Tuning
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Report:
+    """A tuned rule, its operating point, and everything needed to judge and to change it.
+
+    Made by `Report.of`; rendered by `to_html`, `to_text` and `to_dict`.
+    """
+
+    title: str
+    rule: Rule
+    model: RejectionModel
+    certificate: Certificate
+    decision: str
+    """The outcome in one sentence."""
+    evidence: str
+    """On which rows it was seen."""
+    tuned: Seen
+    held_out: Seen | None
+    confidence: float
+    bounds: tuple[Bound, ...]
+    cautions: tuple[Caution, ...]
+    explorer: Explorer
+    scatter: Scatter
+    comparison: Comparison | None
+    doubtful: Doubtful | None
+    ood_sets: tuple[str, ...]
+    zero_one: bool
+    """Whether every loss is 0 or 1."""
+    command: str
+    """Command line that repeats the tuning but for the bounds."""
+    arguments: str
+    """Arguments of `demur.tune` behind the model, as Python code."""
+
+    @classmethod
+    def of(
+        cls,
+        sample: Sample,
+        tuning: Tuning,
+        *,
+        held_out: Sample | None = None,
+        methods: Methods | None = None,
+        ids: Ids | None = None,
+        title: str = "When to answer",
+        confidence: float = 0.95,
+        max_loss: Number | None = None,
+        directions: Directions = "nonneg",
+        search: Exact | Grid | None = None,
+        command: str | None = None,
+    ) -> Report:
+        """Collect what is known about a tuned rule.
+
+        Parameters
+        ----------
+        sample, tuning
+            The sample that was tuned on, and what `tune` returned.
+        held_out
+            Rows the rule was not tuned on: the source of honest numbers and intervals.
+        methods
+            Methods to compare: by name a sample (of one or two scores), or a pair of samples
+            to tune on and held out.
+        ids
+            Identifiers of the ID rows and of the OOD rows of `sample`, to list the rows nearest
+            to the boundary.
+        confidence
+            Of all intervals.
+        max_loss
+            The largest possible loss, where it is not 0/1; without it selective risk has no
+            interval.
+        directions, search
+            As in the call of `tune`; they also hold for the explorer and the comparison.
+        command
+            Command line to show, up to the bounds, such as
+            ``"demur tune scores.csv --scores msp,knn --loss wrong --ood set"``.
+
+        Examples
+        --------
+        >>> from demur import TprFprModel, tune
+        >>> sample = Sample([0.1, 0.2, 0.3, 0.9], [0, 0, 1, 1], ood_scores=[0.25, 0.8])
+        >>> report = Report.of(sample, tune(sample, TprFprModel(0.5, 0.5)))
+        >>> report.to_dict()["tuned"]["rates"]["TPR"]["value"]
+        0.5
+        >>> "<!doctype html>" in report.to_html()
+        True
+        """
+        ood: Literal["pooled", "worst"] = "worst" if len(tuning.totals.ood) > 1 else "pooled"
+        _check(sample, tuning, held_out, ood)
+        how = How(tuning.model, directions, search, ood)
+        tuned = see(tuning.rule, sample, how, confidence=confidence, max_loss=max_loss)
+        fresh = None
+        if held_out is not None:
+            fresh = see(tuning.rule, held_out, how, confidence=confidence, max_loss=max_loss)
+        judged = sample if held_out is None else held_out
+        limits = bounds(how)
+        explorer = explore(sample, tuning, how, held_out=held_out)
+        return cls(
+            title=title,
+            rule=tuning.rule,
+            model=tuning.model,
+            certificate=tuning.certificate,
+            decision=_decision(judged, tuned if fresh is None else fresh),
+            evidence=_evidence(judged, fresh=held_out is not None),
+            tuned=tuned,
+            held_out=fresh,
+            confidence=confidence,
+            bounds=tuple(limits),
+            cautions=tuple(
+                cautions(
+                    sample,
+                    tuning,
+                    tuned,
+                    held_out=fresh,
+                    bounds=limits,
+                    explorer=explorer,
+                    confidence=confidence,
+                    max_loss_known=max_loss is not None,
+                )
+            ),
+            explorer=explorer,
+            scatter=scatter(sample),
+            comparison=compare(methods, how) if methods else None,
+            doubtful=None if ids is None else doubtful_rows(tuning.rule, sample, ids),
+            ood_sets=tuple(sample.ood_sets),
+            zero_one=is_zero_one(sample),
+            command=command_line(command, sample, how),
+            arguments=python_arguments(how),
+        )
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the report as one self-contained page, and write it to `path` if given."""
+        from demur.report.html import render
+
+        page = render(self)
+        if path is not None:
+            # Names may hold lone surrogates, which no file can.
+            write_atomically(path, page.encode("utf-8", "replace"))
+        return page
+
+    def to_text(self) -> str:
+        """Return the report as plain text, without what is interactive."""
+        from demur.report.text import render
+
+        return render(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that JSON can hold; what is undefined is None."""
+        from demur.report.plain import plain
+
+        return plain(self)
+
+    def __repr__(self) -> str:
+        return f"Report({self.title!r}, {self.decision!r})"
+
+
+def _check(sample: Sample, tuning: Tuning, held_out: Sample | None, ood: str) -> None:
+    if Points.of(sample, ood).totals != tuning.totals:
+        raise InvalidInputError("sample is not the one that was tuned on: its totals differ")
+    for name, rows in (("sample", sample), ("held_out", held_out)):
+        if rows is not None and rows.n_scores != len(tuning.rule.direction):
+            raise InvalidInputError(
+                f"{name} has {rows.n_scores} scores a row, the rule {len(tuning.rule.direction)}"
+            )
+
+
+def _decision(sample: Sample, seen: Seen) -> str:
+    return decision(
+        seen.point,
+        zero_one=is_zero_one(sample),
+        risk_of_all=float(np.average(sample.id_loss, weights=sample.id_weight)),
+    )
+
+
+def _evidence(sample: Sample, *, fresh: bool) -> str:
+    rows = "held-out rows" if fresh else "the rows that the rule was tuned on, so optimistic"
+    return f"Seen on {rows}: {sample.n_id:,} ID and {sample.n_ood:,} OOD."
