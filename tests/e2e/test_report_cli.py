@@ -169,3 +169,17 @@ def test_demo_prints_the_comparison(tmp_path):
     evaluate = next(line for line in done.stdout.splitlines() if "demur evaluate" in line)
     again = run(tmp_path, *shlex.split(evaluate)[1:])
     assert again.returncode == 0, again.stderr
+
+
+def test_tune_writes_a_report_beside_the_rule(tmp_path):
+    write_table(make_table(), tmp_path / "scores.csv")
+    tune = ["tune", "scores.csv", "--scores", "msp,knn", "--loss", "is_wrong", "--ood", "set"]
+    options = [*tune, "--min-tpr", ".5", "--max-fpr", ".3", "--holdout", ".3"]
+    done = run(tmp_path, *options, "-o", "rule.json", "--report", "page.html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert page.startswith("<!doctype html>") and "msp" in page
+    before = (tmp_path / "rule.json").read_text()
+    done = run(tmp_path, *options, "--report", "page.html")
+    assert done.returncode == 2 and "--force" in done.stderr
+    assert (tmp_path / "rule.json").read_text() == before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import click
@@ -40,6 +40,7 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.guarantees.certified_tuning import tune_certified
+from demur.report.report import Report
 from demur.tuning.charts import Directions
 from demur.tuning.result import Grid, Tuning
 from demur.tuning.tune import tune
@@ -54,6 +55,16 @@ class SearchOptions:
     fpr_of: Literal["pooled", "worst"]
     directions: Directions | None
     grid: int | None
+
+    @property
+    def allowed(self) -> Directions:
+        """The directions, as `tune` would choose them."""
+        return self.directions or ("nonneg" if self.grid is None else "paper")
+
+    @property
+    def search(self) -> Grid | None:
+        """The grid asked for; None for the exact search."""
+        return None if self.grid is None else Grid(self.grid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +138,9 @@ Examples:
 @option("Guarantee")(
     "--max-loss", type=Number(), help="Largest possible loss, if losses are not 0 and 1."
 )
+@option("Output")(
+    "--report", type=click.Path(), metavar="FILE", help="Write an HTML page to explore and show."
+)
 @output_options("Write the rule to this JSON file.")
 def command(
     data: DataOptions,
@@ -137,6 +151,7 @@ def command(
     split: HoldoutOptions,
     guarantee: Bound | None,
     max_loss: Bound | None,
+    report: str | None,
     out: OutputOptions,
 ) -> None:
     """Find the best accept/reject rule for the rows of DATA.
@@ -149,6 +164,10 @@ def command(
     if model.needs_ood and data.ood is None and not data.openood:
         raise click.UsageError("--max-fpr and --prior need OOD rows: name their column with --ood")
     out.check()
+    if report is not None:
+        if guarantee is not None:
+            raise click.UsageError("--report shows a tuned rule: leave out --guarantee")
+        replace(out, output=report).check()
     rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
     names = rows.scores[0]
     if len(names) > 2:
@@ -168,7 +187,7 @@ def command(
                 confidence=float(guarantee),
                 max_loss=max_loss,
                 directions=search.directions,
-                search=None if search.grid is None else Grid(search.grid),
+                search=search.search,
                 rng=split.seed,
             )
         rule = on_raw_columns(promised.rule, rows.confidence)
@@ -183,13 +202,25 @@ def command(
             train,
             asked,
             directions=search.directions,
-            search=None if search.grid is None else Grid(search.grid),
+            search=search.search,
             ood=search.fpr_of,
         )
     points = {"tuned on": (_point(tuned.rule, train, asked, model.prior), train)}
     if test is not None:
         points["held out"] = (_point(tuned.rule, test, asked, model.prior), test)
     rule = on_raw_columns(tuned.rule, rows.confidence)
+    if report is not None:
+        with Progress("writing the report"):
+            page = Report.of(
+                train,
+                tuned,
+                held_out=test,
+                max_loss=max_loss,
+                directions=search.allowed,
+                search=search.search,
+            )
+            page.to_html(report)
+        note(f"the report is in {report}")
     if out.output is not None:
         rule.save(out.output)
     if rows.confidence:
