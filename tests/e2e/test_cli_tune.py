@@ -33,7 +33,9 @@ def test_one_score_against_every_threshold(tmp_path, suffix):
     threshold = tuned["rule"]["threshold"]
     assert rates(rows, lambda r: r.knn <= threshold) == (-best[1], best[2], best[0])
     assert tuned["tuned"]["rows"] == {"id": 240, "ood": 120, "ood_sets": {"ood": 120}}
-    assert tuned["certificate"] == {"status": "optimal", "unresolved": 0}
+    certificate = tuned["certificate"]
+    assert (certificate["status"], certificate["unresolved"]) == ("optimal", 0)
+    assert certificate["lower_bound"] == pytest.approx(tuned["tuned"]["selective_risk"])
 
 
 def test_pair_from_labels_writes_the_rule_and_explains_it(tmp_path):

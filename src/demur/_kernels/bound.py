@@ -113,7 +113,7 @@ def judge(
     ties: bool,
     slack: float,
 ) -> Bound:
-    """Judge boxes by accepted masses (rows as in `Tree.mass`) and crossing (ID, cheap ID, cheap loss).
+    """Judge boxes by accepted masses (as in `Tree.mass`) and crossing (ID, cheap ID, cheap loss).
 
     A box matters if it may hold a better cell than `best` by more than `slack`, or, without
     slack, a tied one with larger nI, or smaller nO, or, with `ties`, the same.
@@ -158,7 +158,14 @@ def _least(
     missing = np.maximum(min_id - accepted[ID] - cheap_id, 0)
     dear = (cheap.next - h) * missing if np.isfinite(cheap.next) else 0.0
     least = paid - gained + fixed + extra + dear
-    terms = paid + gained + abs(fixed) + problem.loss * cheap_loss + max(h, cheap.dearest) * cheap_id + dear
+    terms = (
+        paid
+        + gained
+        + abs(fixed)
+        + problem.loss * cheap_loss
+        + max(h, cheap.dearest) * cheap_id
+        + dear
+    )
     return least, _ROUNDING * terms
 
 
@@ -166,4 +173,4 @@ def _per(problem: Problem, least: _Floats, accepted: _Floats) -> _Floats:
     """Turn a bound on F into one on the difference of the objective."""
     if not problem.per_id:
         return least
-    return np.minimum(least, 0) / np.maximum(accepted[ID], problem.min_id)
+    return np.asarray(np.minimum(least, 0) / np.maximum(accepted[ID], problem.min_id))

@@ -1,25 +1,33 @@
-"""Exact search over all half-planes: branch and bound in the dual plane."""
+"""Exact search over all half-planes: branch and bound in the dual plane, in NumPy.
+
+A half-plane ``x + t*y <= v`` is a point (t, v); a point (x, y) of the sample is the line
+``v = x + t*y`` there, and is accepted by all half-planes above it. A box of half-planes is a
+trapezoid between two values of t. Points whose line passes below the box are accepted by all of
+it, those above by none, and those that cross it decide what the box can still give. A box that
+cannot beat the best half-plane known is dropped; the others are cut into smaller ones, many
+boxes at a time; boxes crossed by few points are taken apart into all their cells.
+"""
 
 from __future__ import annotations
-
-from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.bound import Cheap, Problem, cheap_masses, judge
-from demur._kernels.boxes import Boxes, Edges, crossing_masses, join, take
+from demur._kernels.bound import cheap_masses, judge
+from demur._kernels.boxes import Boxes, Edges, join, take
 from demur._kernels.divide import divide, gather
+from demur._kernels.engines import Outcome, Status
 from demur._kernels.incumbent import Incumbent, Program
 from demur._kernels.leaf import cells_inside, cells_on_line
-from demur._kernels.lines import EPS, Chart, charts
+from demur._kernels.lines import Chart, charts
 from demur._kernels.start import first_look
 from demur._kernels.tree import ID, Tree, prepare, reweight
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
+_Bools = npt.NDArray[np.bool_]
 
-Status = Literal["optimal", "gap", "budget", "infeasible"]
+__all__ = ["prepare", "reweight", "search"]
 
 # Boxes crossed by no more points than this are taken apart into cells.
 _FEW = 6
@@ -27,20 +35,10 @@ _FEW = 6
 _MANY = 128
 # Boxes are worked on together until they have this many crossing items.
 _BATCH = 1 << 15
-
-
-class Outcome(NamedTuple):
-    """All half-planes found to be optimal."""
-
-    weights: _Floats
-    v: _Floats
-    id: int
-    ood: int
-    loss: int
-    status: Status
-    lower_bound: float
-    boxes: int
-    unresolved: int
+# A vertical line through a box is evaluated for a better half-plane up to this many points.
+_PROBE = 16384
+# Taking boxes apart into cells costs about the cube of their points; up to this much in a batch.
+_WORK = 100_000
 
 
 def search(
@@ -55,6 +53,7 @@ def search(
     gap: float = 0.0,
     budget: int | None = None,
 ) -> Outcome:
+    """Return the optimal half-planes with directions in `quarters`; see `demur.core.program`."""
     run = _Search(tree, Program(objective, per_id, max(1, min_id), max_ood, ratio), gap, budget)
     return run.over([chart for quarter in quarters for chart in charts(tree, quarter)])
 
@@ -64,18 +63,21 @@ class _Search:
         self.tree = tree
         self.problem = program.problem()
         self.incumbent = Incumbent(tree, program)
+        self.objective, self.per_id = program.objective, program.per_id
         self.gap = gap
         self.budget = np.inf if budget is None else budget
         self.boxes = 0
         self.unresolved = 0
-        self.lower_bound = np.inf
+        self.exhausted = False
 
     def over(self, all_charts: list[Chart]) -> Outcome:
         if self.tree.points == 0 or self.tree.mass[ID, -1] < self.problem.min_id:
             return self.outcome()
         first_look(self.tree, all_charts, self.problem, self.incumbent)
         best = self.incumbent.best
-        self.cheap = cheap_masses(self.tree, self.problem, self.problem.gain(best.value) if best else np.inf)
+        self.cheap = cheap_masses(
+            self.tree, self.problem, self.problem.gain(best.value) if best else np.inf
+        )
         for chart in all_charts:
             self.chart(chart)
         return self.outcome()
@@ -85,29 +87,52 @@ class _Search:
         while stack and self.boxes < self.budget:
             boxes = self.next(stack)
             self.boxes += len(boxes.stale)
-            few = boxes.points & ((boxes.size <= _FEW) | (((boxes.stale >= 3) | boxes.edges.flat()) & (boxes.size <= _MANY)))
+            few = self.few(boxes)
             if few.any():
                 self.leaf(chart, take(boxes, np.flatnonzero(few)))
                 boxes = take(boxes, np.flatnonzero(~few))
             if len(boxes.stale) == 0:
                 continue
-            for k in range(min(2,len(boxes.stale))):
-                if boxes.size[k]>300: continue
-                _probe = cells_on_line(self.tree, chart, boxes, k, self.problem, self.incumbent.limit)
-                self.incumbent.offer(chart, _probe)
+            for k in range(min(2, len(boxes.stale))):
+                if points_in(self.tree, boxes, k) > _PROBE:
+                    continue
+                probed = cells_on_line(
+                    self.tree, chart, boxes, k, self.problem, self.incumbent.limit
+                )
+                self.incumbent.offer(chart, probed)
             halves, stuck = divide(self.tree, chart, self.cheap, boxes, self.alive)
-            if stuck.any(): self.stuck(chart, take(boxes, np.flatnonzero(stuck)))
+            if stuck.any():
+                self.stuck(chart, take(boxes, np.flatnonzero(stuck)))
             halves = self.prune(halves)
-            if len(halves.stale): stack.append(halves)
+            if len(halves.stale):
+                stack.append(halves)
+        self.exhausted |= bool(stack)
 
-    def stuck(self, chart, boxes):
-        small=np.flatnonzero(boxes.points & (boxes.size<=_MANY))
+    def stuck(self, chart: Chart, boxes: Boxes) -> None:
+        """Take apart the boxes that float64 cannot cut, as far as they are small."""
+        small = np.flatnonzero(boxes.points & (boxes.size <= _MANY))
         self.leaf(chart, take(boxes, small))
-        self.unresolved += len(boxes.stale)-len(small)
+        self.unresolved += len(boxes.stale) - len(small)
 
-    def leaf(self, chart, boxes):
-        for part in ([boxes] if boxes.size.max(initial=0)<=_FEW else [take(boxes,np.array([k])) for k in range(len(boxes.stale))]):
-            self.incumbent.offer(chart, cells_inside(self.tree, chart, part, self.problem, self.incumbent.limit))
+    def few(self, boxes: Boxes) -> _Bools:
+        """Return which boxes are to be taken apart into cells."""
+        size = np.where(boxes.points, boxes.size, 1 << 20)
+        small = size <= _FEW
+        order = np.argsort(size, kind="stable")
+        small[order[np.cumsum(size[order].astype(float) ** 3) <= _WORK]] = True
+        return small | (size <= _MANY) & (boxes.edges.flat() | (boxes.stale * 16 >= size))
+
+    def leaf(self, chart: Chart, boxes: Boxes) -> None:
+        """Offer the best cells of boxes, those of similar size together."""
+        size = boxes.size
+        last = -1
+        for most in (8, 16, 32, 64, 128):
+            part = take(boxes, np.flatnonzero((size > last) & (size <= most)))
+            last = most
+            if len(part.stale):
+                self.incumbent.offer(
+                    chart, cells_inside(self.tree, chart, part, self.problem, self.incumbent.limit)
+                )
 
     def next(self, stack: list[Boxes]) -> Boxes:
         """Take boxes off the stack, up to a batch."""
@@ -115,26 +140,41 @@ class _Search:
         while stack and sum(len(p.items) for p in parts) < _BATCH // 2:
             parts.append(stack.pop())
         boxes = join(parts)
-        fit = max(1, int(np.searchsorted(boxes.start, _BATCH, side='right')) - 1)
-        count=len(boxes.stale)
+        fit = max(1, int(np.searchsorted(boxes.start, _BATCH, side="right")) - 1)
+        count = len(boxes.stale)
         if fit < count:
             stack.append(take(boxes, np.arange(fit, count)))
             boxes = take(boxes, np.arange(fit))
         return self.prune(boxes)
 
-    def alive(self, accepted, crossing):
-        return judge(self.problem, self.cheap, self.incumbent.best, accepted, crossing,
-            ties=not self.incumbent.full, slack=self.gap).alive
+    def alive(self, accepted: _Floats, crossing: _Floats) -> _Bools:
+        """Return which boxes with these masses may hold something better."""
+        return judge(
+            self.problem,
+            self.cheap,
+            self.incumbent.best,
+            accepted,
+            crossing,
+            ties=not self.incumbent.full,
+            slack=self.gap,
+        ).alive
 
     def prune(self, boxes: Boxes) -> Boxes:
+        """Return the boxes that may hold something better, the most promising first."""
         verdict = judge(
-            self.problem, self.cheap, self.incumbent.best, boxes.accepted, boxes.crossing,
-            ties=not self.incumbent.full, slack=self.gap,
+            self.problem,
+            self.cheap,
+            self.incumbent.best,
+            boxes.accepted,
+            boxes.crossing,
+            ties=not self.incumbent.full,
+            slack=self.gap,
         )
         alive = np.flatnonzero(verdict.alive)
         return take(boxes, alive[np.argsort(verdict.value.take(alive), kind="stable")])
 
     def root(self, chart: Chart) -> Boxes:
+        """Return the box of all half-planes of a chart."""
         t = np.array([[0.0], [1.0]])
         n = self.tree.points
         v = [chart.u0[:n], chart.u0[:n] + chart.w0[:n]]
@@ -142,14 +182,46 @@ class _Search:
         high = np.array([[np.nextafter(values.max(), np.inf)] for values in v])
         item = np.array([len(chart.u0) - 1]), np.zeros(1, np.int64)
         nothing = np.zeros((len(self.tree.mass), 1))
-        return gather(self.tree, chart, self.cheap, Edges(t, low, high), chart.sizes, nothing, *item)
+        return gather(
+            self.tree, chart, self.cheap, Edges(t, low, high), chart.sizes, nothing, *item
+        )
 
     def outcome(self) -> Outcome:
-        best = self.incumbent.best
-        planes = self.incumbent.proved()
-        least=min((p.mass[1] for p in planes),default=0); planes=[p for p in planes if p.mass[1]==least]
+        """Return the best half-planes, and how sure it is that there are none better."""
+        best, planes = self.incumbent.best, self.incumbent.proved()
+        unresolved = self.unresolved + self.incumbent.unresolved
         if best is None:
-            return Outcome(np.empty((0, 2)), np.empty(0), 0, 0, 0, "infeasible", np.inf, self.boxes, self.unresolved)
+            status: Status = "budget" if self.exhausted else "infeasible"
+            bound = self.least() if self.exhausted else np.inf
+            nothing = np.empty((0, 2)), np.empty(0), 0, 0, 0
+            return Outcome(*nothing, status, bound, self.boxes, unresolved)
+        least = min(plane.mass[1] for plane in planes)
+        planes = [plane for plane in planes if plane.mass[1] == least]
+        status, bound = "optimal", best.value
+        if self.exhausted:
+            status, bound = "budget", self.least()
+        elif self.gap > 0:
+            status, bound = "gap", best.value - self.gap
         return Outcome(
-            np.array([p.weights for p in planes]), np.array([p.v for p in planes]), best.id, best.ood, int(least),
-            "optimal", best.value, self.boxes, self.unresolved + self.incumbent.unresolved)
+            np.array([plane.weights for plane in planes]),
+            np.array([plane.v for plane in planes]),
+            best.id,
+            best.ood,
+            int(least),
+            status,
+            bound,
+            self.boxes,
+            unresolved,
+        )
+
+    def least(self) -> float:
+        """Return what no half-plane can fall below, without having looked at any."""
+        _, id_, _ = (float(c) for c in self.objective)
+        return id_ if self.per_id else id_ * float(self.tree.mass[ID, -1])
+
+
+def points_in(tree: Tree, boxes: Boxes, k: int) -> int:
+    """Return about how many points the crossing items of a box hold."""
+    items = boxes.items[boxes.start[k] : boxes.start[k + 1]]
+    level = np.searchsorted(tree.level, items, side="right") - 1
+    return int((8**level).sum())

@@ -6,10 +6,12 @@ Masses are int64 with totals below 2**52. Nothing is checked here.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from demur._kernels.engines import Outcome, Status
 
 try:
     from demur._kernels import _engine
@@ -22,12 +24,20 @@ _Ints = npt.NDArray[np.int64]
 _Ints32 = npt.NDArray[np.int32]
 _Floats = npt.NDArray[np.float64]
 
-Status = Literal["optimal", "gap", "budget", "infeasible"]
-
 # As in csrc/tree.h and csrc/search.h.
 _COLUMNS = 3
 _HALF_PLANES = 256
 _UNLIMITED = 2**63 - 1
+
+
+class Optima(NamedTuple):
+    """Masses and thresholds of optimal half-planes; `id` is 0 where there is none."""
+
+    id: _Ints
+    ood: _Ints
+    loss: _Ints
+    weights: _Floats
+    v: _Floats
 
 
 class Tree(NamedTuple):
@@ -52,32 +62,13 @@ class Tree(NamedTuple):
     sets: int
 
 
-class Outcome(NamedTuple):
-    """All half-planes found to be optimal: accept when ``weights . scores <= v``."""
-
-    weights: _Floats
-    """Weights of the two scores, shape (m, 2); the larger is 1 in size."""
-    v: _Floats
-    id: int
-    ood: int
-    loss: int
-    status: Status
-    lower_bound: float
-    """No half-plane has a smaller objective."""
-    boxes: int
-    unresolved: int
-    """How many boxes or cells float64 could not take apart."""
-
-
 def prepare(scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints) -> Tree:
     """Build the tree over scores (n, 2) with masses id (n,), ood (sets, n) and loss (n,)."""
     n = len(scores)
-    point, key, row = np.empty((n, 2)), np.empty(n, np.uint32), np.empty(n, np.int32)
+    point, row, node = np.empty((n, 2)), np.empty(n, np.int32), np.empty((2 * n, 3), np.int32)
     tilt = np.empty(1, np.int32)
-    points = _engine.arrange(np.ascontiguousarray(scores), point, key, row, tilt)
-    point = point[:points]
-    node = np.empty((2 * points, 3), np.int32)
-    node = node[: _engine.grow(key[:points], node)]
+    points, nodes = _engine.arrange(np.ascontiguousarray(scores), point, row, node, tilt)
+    point, node = point[:points], node[:nodes]
     box = np.empty((len(node), 4))
     _engine.enclose(node, point, box)
     masses = _masses(row, points, node, id, ood, loss)
@@ -120,13 +111,13 @@ def search(
 
     Quarter q holds the directions from q to q + 1 right angles. The search stops when nothing
     can be better by more than `gap`, or after `budget` boxes. `start` are directions to try
-    first, shape (k, 2), instead of the default ones.
+    first, shape (k, 2), instead of the default ones. When losses do not count, half-planes may
+    differ in loss; the one given is that of the first.
     """
     weights, v = np.empty((_HALF_PLANES, 2)), np.empty(_HALF_PLANES)
     found, id_, ood, loss, status, lower_bound, boxes, unresolved = _engine.search(
-        *_arguments(tree),
-        *(np.ascontiguousarray(objective), per_id, min_id),
-        *(np.ascontiguousarray(max_ood), np.ascontiguousarray(ratio)),
+        *_tree(tree),
+        *_program(objective, per_id, min_id, max_ood, ratio),
         np.array(quarters, np.int64),
         np.empty((0, 2)) if start is None else np.ascontiguousarray(start),
         gap,
@@ -141,7 +132,57 @@ def search(
     )
 
 
-def _arguments(
+def grid(
+    tree: Tree,
+    directions: _Floats,
+    objective: _Ints,
+    per_id: bool,
+    min_id: int,
+    max_ood: _Ints,
+    ratio: _Ints,
+    *,
+    each: bool = False,
+) -> Optima:
+    """Return the optimal threshold of given directions, shape (d, 2), values taken as computed.
+
+    Unless `each`, directions that are not among the best of all are cut short: their entries
+    are missing, or not the best they could be.
+    """
+    weights = np.ascontiguousarray(directions, np.float64)
+    masses, v = np.empty((len(weights), 3), np.int64), np.empty(len(weights))
+    program = _program(objective, per_id, min_id, max_ood, ratio)
+    _engine.directions(*_tree(tree), *program, weights, int(each), masses, v)
+    return Optima(masses[:, 0], masses[:, 1], masses[:, 2], weights, v)
+
+
+def frontier(tree: Tree, quarters: tuple[int, ...], id_levels: _Ints, ood_levels: _Ints) -> Optima:
+    """Return the least selective risk for every pair of bounds, exact over all directions.
+
+    Entry (j, k) has at least ``id_levels[j]`` ID and at most ``ood_levels[k]`` OOD mass of all
+    sets together, both ascending; ties go to the larger ID, then to the smaller OOD mass.
+    """
+    shape = len(id_levels), len(ood_levels)
+    masses, risk = np.zeros((*shape, 3), np.int64), np.full(shape, np.inf)
+    weights, v = np.full((*shape, 2), np.nan), np.full(shape, np.nan)
+    _engine.frontier(
+        *_tree(tree),
+        np.array(quarters, np.int64),
+        np.ascontiguousarray(id_levels, np.int64),
+        np.ascontiguousarray(ood_levels, np.int64),
+        *(masses, risk, weights, v),
+    )
+    return Optima(masses[..., 0], masses[..., 1], masses[..., 2], weights, v)
+
+
+def _program(
+    objective: _Ints, per_id: bool, min_id: int, max_ood: _Ints, ratio: _Ints
+) -> tuple[_Ints, int, int, _Ints, _Ints]:
+    columns = (np.ascontiguousarray(column, np.int64) for column in (objective, max_ood, ratio))
+    coefficients, most, pairs = columns
+    return coefficients, int(per_id), min_id, most, pairs
+
+
+def _tree(
     tree: Tree,
 ) -> tuple[_Floats, _Ints32, _Floats, _Ints, _Ints, _Ints, _Ints32, int]:
     return (

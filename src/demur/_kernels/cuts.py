@@ -1,4 +1,4 @@
-"""How boxes are cut: at some t into slabs, and slabs by tilted chords into strips.
+"""How boxes are cut: at some t into slabs, and slabs by chords into strips.
 
 Lines drift apart over a wide box and crowd a high one. Boxes are cut so that the drift of the
 lines over a strip is about its height. The chords of a slab are parallel to the mean drift and
@@ -18,9 +18,17 @@ from demur._kernels.lines import EPS, Chart
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
+_Bools = npt.NDArray[np.bool_]
 
-# Upper limit of drift / height, and the number of slabs and strips up to there.
-_PLANS = ((0.35, 1, 8), (1.4, 2, 4), (6.0, 4, 2), (np.inf, 4, 1))
+# Upper limit of drift / height, and the number of slabs, and of parts of each, up to there.
+_PLANS = ((1.4, 1, 8), (5.6, 2, 4), (24.0, 4, 2), (np.inf, 4, 1))
+# Boxes up to so many items have so many strips to a part.
+_SIZES = (64, 256)
+_FINER = (1, 4, 8)
+# The middle chord keeps this distance, in heights, from the edges.
+_RIM = 0.02
+# Boxes whose lines stayed together for this many cuts are cut where two of them meet, exactly.
+STALE = 2
 
 
 class Slabs(NamedTuple):
@@ -29,22 +37,16 @@ class Slabs(NamedTuple):
     edges: Edges
     strips: _Ints
     """Number of strips of each slab."""
+    parts: _Ints
+    """Number of new boxes that the strips of each slab may form."""
     middle: _Floats
-    """Shape (2, slabs): both ends of the middle chord."""
+    """Shape (2, slabs): where the middle of the strips begins and ends."""
     step: _Floats
     """Distance of neighbouring chords."""
     margin: _Floats
     """How far rounding may put a line off."""
-
-    @property
-    def rise(self) -> _Floats:
-        """Return the number of steps in a unit."""
-        return 1 / self.step
-
-    @property
-    def fuzz(self) -> _Floats:
-        """Return how many steps rounding may put a line off."""
-        return 2 * self.margin / self.step + 16 * EPS
+    exact: _Bools
+    """Whether places within the margin are to be found exactly."""
 
     def edge(self, slab: _Ints, strip: _Ints) -> _Floats:
         """Return both ends of the lower edge of a strip; the strip after the last has the upper."""
@@ -58,8 +60,15 @@ class Slabs(NamedTuple):
 def whole(edges: Edges, sizes: _Floats) -> Slabs:
     """Return boxes as slabs of one strip."""
     count = edges.t.shape[1]
-    step = np.full(count, np.inf)
-    return Slabs(edges, np.ones(count, np.int64), edges.low, step, _margin(edges, sizes))
+    return Slabs(
+        edges,
+        np.ones(count, np.int64),
+        np.ones(count, np.int64),
+        edges.low,
+        np.full(count, np.inf),
+        _margin(edges, sizes),
+        np.zeros(count, bool),
+    )
 
 
 def cut(chart: Chart, boxes: Boxes) -> tuple[Slabs, _Ints]:
@@ -67,30 +76,59 @@ def cut(chart: Chart, boxes: Boxes) -> tuple[Slabs, _Ints]:
 
     A box that float64 cannot cut becomes one slab of one strip.
     """
-    edges, lines = boxes.edges, boxes.lines
+    edges = boxes.edges
     height = (edges.high - edges.low).mean(axis=0)
     width = edges.t[1] - edges.t[0]
-    drift = width * lines[2]
-    limits, slabs, strips = (np.array(column) for column in zip(*_PLANS, strict=True))
-    plan = np.searchsorted(limits[:-1] , drift / np.where(height > 0, height, 1.0))
-    slabs, strips = slabs.take(plan), strips.take(plan)
+    tilt = (edges.low[1] - edges.low[0] + edges.high[1] - edges.high[0]) / 2
+    drift = width * boxes.lines[2] + 2 * np.abs(width * boxes.lines[3] - tilt)
+    limits, slabs, parts = (np.array(column) for column in zip(*_PLANS, strict=True))
+    plan = np.searchsorted(limits[:-1], drift / np.where(height > 0, height, 1.0))
+    slabs, parts = slabs.take(plan), parts.take(plan)
+    strips = parts * np.array(_FINER).take(np.searchsorted(_SIZES, boxes.size))
     strips[edges.flat()] = 1
     slabs[width <= 16 * EPS * edges.t[1]] = 1
-    box = np.repeat(np.arange(boxes.count), slabs)
+    box = np.repeat(np.arange(len(boxes.stale)), slabs)
     edges = _slabs(edges, slabs, box, _cut_t(chart, boxes, drift, height))
-    w, v, off = boxes.lines[3:].take(box, axis=1)
-    v = v + w * (edges.t.mean(axis=0) - boxes.t.mean(axis=0).take(box))
-    lean = w * (edges.t[1] - edges.t[0]) / 2
-    strips = strips.take(box)
+    strips, parts = strips.take(box), parts.take(box)
     margin = _margin(edges, boxes.lines[:2].take(box, axis=1))
-    least = (edges.high - edges.low).mean(axis=0) / 16
-    step = np.maximum(np.maximum(4 * off, least) / strips, 4 * margin)
-    return Slabs(edges, strips, np.stack([v - lean, v + lean]), step, margin), slabs
+    stale = boxes.stale.take(box)
+    chords = _chords(boxes, box, edges, strips)
+    slabs_ = Slabs(edges, strips, parts, *chords, margin, stale >= STALE)
+    uneven = np.flatnonzero((stale > 0) & (_largest(slabs_) > 0.9))
+    if len(uneven):
+        middle, step = (edges.low + edges.high) / 2, (edges.high - edges.low).max(axis=0) / strips
+        chords[0][:, uneven], chords[1][uneven] = middle.take(uneven, axis=1), step.take(uneven)
+    span = (strips / 2 - 1) * slabs_.step
+    clipped = (slabs_.middle - span < edges.low - margin) | (
+        slabs_.middle + span > edges.high + margin
+    )
+    clipped = clipped.any(axis=0) & (strips > 1)
+    COUNT[0] += clipped.sum()
+    COUNT[1] += len(clipped)
+    return slabs_._replace(exact=slabs_.exact | clipped), slabs
+
+
+COUNT = [0, 0]
+
+
+def _largest(slabs: Slabs) -> _Floats:
+    """Return the part of each slab that its largest strip takes up."""
+    count = len(slabs.strips)
+    most = int(slabs.strips.max(initial=1))
+    slab, strip = np.divmod(np.arange(count * (most + 1)), most + 1)
+    area = np.diff(slabs.edge(slab, strip).mean(axis=0).reshape(count, most + 1), axis=1)
+    share: _Floats = area.max(axis=1) / np.maximum(area.sum(axis=1), np.finfo(np.float64).tiny)
+    return share
 
 
 def _margin(edges: Edges, sizes: _Floats) -> _Floats:
-    tiny = float(np.finfo(np.float64).tiny)
-    return 4 * EPS * (sizes[0] + edges.t[1] * sizes[1]) + tiny
+    size = (
+        sizes[0]
+        + edges.t[1] * sizes[1]
+        + np.abs(edges.low).max(axis=0)
+        + np.abs(edges.high).max(axis=0)
+    )
+    return np.asarray(4 * EPS * size + float(np.finfo(np.float64).tiny))
 
 
 def _slabs(edges: Edges, slabs: _Ints, box: _Ints, t: _Floats) -> Edges:
@@ -116,7 +154,7 @@ def _cut_t(chart: Chart, boxes: Boxes, drift: _Floats, height: _Floats) -> _Floa
         near_zero = np.clip(height / drift, 2.0**-10, 0.5)
     middle = _between(t0, t1, near_zero)
     # Lines that stay together may all meet in a point: cut through it.
-    for k in np.flatnonzero((boxes.stale >= 1) & boxes.points & (boxes.size >= 2)):
+    for k in np.flatnonzero((boxes.stale >= STALE) & boxes.points & (boxes.size >= 2)):
         i, j = boxes.items[boxes.start[k]], boxes.items[boxes.start[k + 1] - 1]
         if chart.w0[i] != chart.w0[j]:
             meet = (chart.u0[j] - chart.u0[i]) / (chart.w0[i] - chart.w0[j])
@@ -131,3 +169,22 @@ def _between(t0: _Floats, t1: _Floats, near_zero: _Floats) -> _Floats:
     middle = (t0 + t1) / 2
     wide = np.where(t0 > 0, np.sqrt(t0) * np.sqrt(t1), t1 * near_zero)
     return np.where(t1 > 4 * t0, wide, middle)
+
+
+def _chords(boxes: Boxes, box: _Ints, edges: Edges, strips: _Ints) -> tuple[_Floats, _Floats]:
+    """Return both ends of the middle chord, and the distance of neighbouring chords."""
+    w, v, off = boxes.lines[3:].take(box, axis=1)
+    t, low, high = (ends.mean(axis=0) for ends in edges)
+    v = v + w * (t - boxes.t.mean(axis=0).take(box))
+    rim = _RIM * (high - low)
+    v = np.minimum(np.maximum(v, low + rim), high - rim)
+    lean = w * (edges.t[1] - edges.t[0]) / 2
+    reach = np.maximum(2 * off, rim)
+    # Chords between these levels, in the middle, stay inside the slab.
+    lowest = np.maximum(edges.low[0] + lean, edges.low[1] - lean)
+    highest = np.minimum(edges.high[0] + lean, edges.high[1] - lean)
+    first, last = np.maximum(lowest, v - reach), np.minimum(highest, v + reach)
+    fits = (last - first >= reach / 2) & (strips > 2)
+    v = np.where(fits, (first + last) / 2, v)
+    step = np.where(fits, (last - first) / np.maximum(strips - 2, 1), 2 * reach / strips)
+    return np.stack([v - lean, v + lean]), step

@@ -31,58 +31,84 @@ def divide(
 ) -> tuple[Boxes, _Bools]:
     """Return the parts of boxes that `judge` lets live, and which boxes could not be cut."""
     slabs, number = cut(chart, boxes)
-    box = np.repeat(np.arange(boxes.count), number)
+    box = np.repeat(np.arange(len(boxes.stale)), number)
     slab, members = ranges(boxes.start.take(box), boxes.size.take(box))
     placed = place(chart, slabs, boxes.items.take(members), slab)
     width = int(slabs.strips.max())
-    accepted, crossing = _masses(tree, cheap, placed, len(box), width)
+    accepted, come, gone = _masses(tree, cheap, placed, len(box), width)
     accepted += boxes.accepted.take(box, axis=1)[:, :, None]
     there = np.arange(width) < slabs.strips[:, None]
     stuck = (number == 1) & (slabs.strips[np.cumsum(number) - number] == 1)
     there &= ~stuck.take(box)[:, None]
     slab, strip = np.nonzero(there)
-    edges = Edges(slabs.edges.t.take(slab, axis=1), slabs.edge(slab, strip), slabs.edge(slab, strip + 1))
-    alive = judge(accepted[:, slab, strip], crossing[:, slab, strip])
-    alive &= (edges.low < edges.high).any(axis=0)
-    chosen = np.flatnonzero(alive)
-    slab, strip = slab.take(chosen), strip.take(chosen)
-    new = np.full((len(box), width), -1)
-    new[slab, strip] = np.arange(len(chosen))
-    items, child = _members(placed, new)
-    edges = Edges(*(ends.take(chosen, axis=1) for ends in edges))
+    alive = np.flatnonzero(judge(accepted[:, slab, strip], (come - gone)[:, slab, strip]))
+    slab, strip = slab.take(alive), strip.take(alive)
+    part = strip * slabs.parts.take(slab) // slabs.strips.take(slab)
+    most = int(slabs.parts.max())
+    key = slab * most + part
+    begin = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
+    low, high = strip.take(begin), strip.take(np.append(begin[1:], len(key))[: len(begin)] - 1) + 1
+    slab, key = slab.take(begin), key.take(begin)
+    edges = Edges(slabs.edges.t.take(slab, axis=1), slabs.edge(slab, low), slabs.edge(slab, high))
+    proper = np.flatnonzero((edges.low < edges.high).any(axis=0))
+    edges = Edges(*(ends.take(proper, axis=1) for ends in edges))
+    slab, low, high, key = (values.take(proper) for values in (slab, low, high, key))
+    new = np.full(len(box) * most, -1)
+    new[key] = np.arange(len(key))
+    items, child = _members(placed, slabs, new, most, low, high)
     parent = box.take(slab)
     sizes = boxes.lines[:2].take(parent, axis=1)
-    halves = gather(tree, chart, cheap, edges, sizes, accepted[:, slab, strip], items, child)
-    stale = np.where(halves.size >= 0.8 * boxes.size.take(parent), boxes.stale.take(parent) + 1, 0)
-    return halves._replace(stale=stale), stuck
+    accepted, crossing = accepted[:, slab, low], come[:, slab, high - 1] - gone[:, slab, low]
+    parts = gather(tree, chart, cheap, edges, sizes, accepted, items, child, crossing)
+    stale = np.where(parts.size >= 0.8 * boxes.size.take(parent), boxes.stale.take(parent) + 1, 0)
+    return parts._replace(stale=stale), stuck
 
 
 def _masses(
     tree: Tree, cheap: Cheap, placed: Places, slabs: int, width: int
-) -> tuple[_Floats, _Floats]:
+) -> tuple[_Floats, _Floats, _Floats]:
     """Return accepted and crossing masses of all strips, shape (rows, slabs, width)."""
-    def add_up(values: _Floats, rows: _Ints, key: _Ints) -> _Floats:
-        total = np.bincount(key, values.take(rows), minlength=slabs * (width + 1)).astype(np.float64)
-        return np.cumsum(total.reshape(slabs, width + 1)[:, :width], axis=1)
+
+    def add_up(values: _Floats, key: _Ints) -> _Floats:
+        total = np.bincount(key, values, minlength=slabs * (width + 1))
+        return np.cumsum(total.reshape(slabs, width + 1)[:, :width], axis=1, dtype=np.float64)
 
     start = placed.slab * (width + 1)
-    inside = np.flatnonzero(placed.stop < width)
-    rows, key = placed.items.take(inside), (start + placed.stop).take(inside)
-    accepted = np.stack([add_up(values, rows, key) for values in tree.mass])
-    gone = np.stack([accepted[ID], *(add_up(v, rows, key) for v in (cheap.id, cheap.loss))])
-    inside = np.flatnonzero(placed.first < width)
-    rows, key = placed.items.take(inside), (start + placed.first).take(inside)
-    come = np.stack([add_up(v, rows, key) for v in (tree.mass[ID], cheap.id, cheap.loss)])
-    return accepted, come - gone
+    stop, first = start + placed.stop, start + placed.first
+    accepted = np.zeros((len(tree.mass), slabs, width))
+    come, gone = np.zeros((3, slabs, width)), np.zeros((3, slabs, width))
+    for k, row in enumerate(tree.mass):
+        values = row.take(placed.items)
+        accepted[k] = add_up(values, stop)
+        if k == ID:
+            come[0], gone[0] = add_up(values, first), accepted[k]
+    for k, row in ((1, cheap.id), (2, cheap.loss)):
+        if k == 1 or cheap.dearest > 0:
+            values = row.take(placed.items)
+            come[k], gone[k] = add_up(values, first), add_up(values, stop)
+    return accepted, come, gone
 
 
-def _members(placed: Places, new: _Ints) -> tuple[_Ints, _Ints]:
+def _members(
+    placed: Places, slabs: Slabs, new: _Ints, most: int, low: _Ints, high: _Ints
+) -> tuple[_Ints, _Ints]:
     """Return the items of the chosen strips, and the number of the strip of each."""
-    some = np.flatnonzero(placed.first < placed.stop)
-    first = placed.first.take(some)
-    owner, strip = ranges(first, placed.stop.take(some) - first)
-    child = new.ravel().take(placed.slab.take(some).take(owner) * new.shape[1] + strip)
-    kept = np.flatnonzero(child >= 0)
+    wanted = (new.reshape(-1, most) >= 0).any(axis=1)
+    some = np.flatnonzero((placed.first < placed.stop) & wanted.take(placed.slab))
+    first, stop, slab = placed.first.take(some), placed.stop.take(some), placed.slab.take(some)
+    parts, strips = slabs.parts.take(slab), slabs.strips.take(slab)
+    first_part = first * parts // strips
+    owner, part = ranges(first_part, (stop - 1) * parts // strips - first_part + 1)
+    child = new.take(slab.take(owner) * most + part)
+    kept = (
+        np.flatnonzero(
+            (child >= 0)
+            & (first.take(owner) < high.take(child))
+            & (stop.take(owner) > low.take(child))
+        )
+        if len(low)
+        else np.zeros(0, np.int64)
+    )
     return placed.items.take(some).take(owner.take(kept)), child.take(kept)
 
 
@@ -95,6 +121,7 @@ def gather(
     accepted: _Floats,
     items: _Ints,
     box: _Ints,
+    crossing: _Floats | None = None,
     *,
     coarse: float = _COARSE,
 ) -> Boxes:
@@ -116,18 +143,23 @@ def gather(
         opened = nodes[extent > limit.take(its_box)]
         if len(opened) == 0:
             kept.append((items, box))
-            return assemble(tree, chart, cheap, edges, accepted, kept)
+            return assemble(tree, chart, cheap, edges, accepted, kept, crossing)
+        crossing = None
         staying = np.ones(len(items), bool)
         staying[opened] = False
         staying = np.flatnonzero(staying)
         kept.append((items.take(staying), box.take(staying)))
-        owner, items = ranges(tree.first.take(items.take(opened)), tree.children.take(items.take(opened)))
+        owner, items = ranges(
+            tree.first.take(items.take(opened)), tree.children.take(items.take(opened))
+        )
         living = np.flatnonzero(tree.alive.take(items))
         items, box = items.take(living), box.take(opened.take(owner.take(living)))
         placed = place(chart, slabs, items, box)
         inside = np.flatnonzero(placed.stop == 0)
         if len(inside):
             for row, values in zip(accepted, tree.mass, strict=True):
-                row += np.bincount(box.take(inside), values.take(items.take(inside)), minlength=count)
-        crossing = np.flatnonzero(placed.first < placed.stop)
-        items, box = items.take(crossing), box.take(crossing)
+                row += np.bincount(
+                    box.take(inside), values.take(items.take(inside)), minlength=count
+                )
+        crosses = np.flatnonzero(placed.first < placed.stop)
+        items, box = items.take(crosses), box.take(crosses)

@@ -79,13 +79,15 @@ class Incumbent:
         nO = cells.mass[OOD:].astype(np.int64)
         program = self._program
         met = exact.feasible(nI, nO, program.min_id, program.max_ood, program.ratio)
-        met &= cells.room > [self._failed.get(tag, -1.0) for tag in cells.mass[TAG]]
+        if self._failed:
+            met &= cells.room > [self._failed.get(tag, -1.0) for tag in cells.mass[TAG]]
         rows, total = np.flatnonzero(met), nO.sum(axis=0)
         while len(rows):
             masses = [column[rows] for column in (nI, total, L)]
             if self.best is not None:
                 masses = [np.append(*pair) for pair in zip(masses, self.best[1:], strict=True)]
-            winners = exact.best(*masses, program.objective, program.per_id)
+            id_, ood, loss = masses
+            winners = exact.best(id_, ood, loss, program.objective, program.per_id)
             beaten = self.best is None or winners[-1] < len(rows)
             winners = rows[winners[winners < len(rows)]]
             planes = [_half_plane(chart, cells, int(row)) for row in winners]

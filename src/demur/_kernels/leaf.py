@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from demur._kernels.bound import Problem
 from demur._kernels.boxes import Boxes
-from demur._kernels.lines import Chart
-from demur._kernels.tree import OOD, Tree, points_below
+from demur._kernels.lines import EPS, Chart
+from demur._kernels.tree import OOD, TAG, Tree, points_below
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -37,7 +37,11 @@ def cells_inside(tree: Tree, chart: Chart, boxes: Boxes, problem: Problem, limit
     size = boxes.size
     place = np.arange(max(1, int(size.max(initial=0))))
     there = place < size[:, None]
-    point = boxes.items.take(np.where(there, boxes.start[:-1, None] + place, 0), mode="clip") if len(boxes.items) else np.zeros(there.shape, np.int64)
+    point = (
+        boxes.items.take(np.where(there, boxes.start[:-1, None] + place, 0), mode="clip")
+        if len(boxes.items)
+        else np.zeros(there.shape, np.int64)
+    )
     u = np.where(there, chart.u0.take(point), np.inf)
     w = np.where(there, chart.w0.take(point), 0.0)
     box, t = _strips(u, w, boxes)
@@ -49,7 +53,18 @@ def _strips(u: _Floats, w: _Floats, boxes: Boxes) -> tuple[_Ints, _Floats]:
     t0, t1 = boxes.t[0][:, None], boxes.t[1][:, None]
     i, j = np.triu_indices(u.shape[1], 1)
     with np.errstate(all="ignore"):
-        meetings = [(u[:, j] - u[:, i]) / (w[:, i] - w[:, j])]
+        meet = (u[:, j] - u[:, i]) / (w[:, i] - w[:, j])
+        v, part = u[:, i] + meet * w[:, i], (meet - t0) / (t1 - t0)
+        margin = (
+            16 * EPS * (np.abs(u) + t1 * np.abs(w)).max(axis=1, initial=0, where=np.isfinite(u))
+        )
+        low, high = (
+            edge[0][:, None] + part * (edge[1] - edge[0])[:, None]
+            for edge in (boxes.low, boxes.high)
+        )
+        # Lines that meet outside of the box stay in order inside.
+        meet[(v < low - margin[:, None]) | (v > high + margin[:, None])] = np.inf
+        meetings = [meet]
         for edge in (boxes.low, boxes.high):
             from0, from1 = u + t0 * w - edge[0][:, None], u + t1 * w - edge[1][:, None]
             meetings.append(t0 + (t1 - t0) * (from0 / (from0 - from1)))
@@ -81,19 +96,26 @@ def _cells_at(
     order = np.argsort(values, axis=1)
     low, high = _edges_at(boxes, box, t)
     values = np.take_along_axis(values, order, axis=1)
-    bottom = np.maximum(np.concatenate([np.full((len(t), 1), -np.inf), values], axis=1), low[:, None])
+    bottom = np.maximum(
+        np.concatenate([np.full((len(t), 1), -np.inf), values], axis=1), low[:, None]
+    )
     top = np.minimum(np.concatenate([values, np.full((len(t), 1), np.inf)], axis=1), high[:, None])
     line, cell = np.nonzero(bottom < top)
     order = np.take_along_axis(point.take(box, axis=0), order, axis=1)
-    mass = np.empty((len(tree.mass), len(line)))
     finite = np.isfinite(values)
-    for total, values_, accepted in zip(mass, tree.mass, boxes.accepted, strict=True):
-        sums = np.zeros(bottom.shape)
-        np.cumsum(values_.take(order) * finite, axis=1, out=sums[:, 1:])
-        total[:] = accepted.take(box.take(line)) + sums[line, cell]
-    chosen = np.flatnonzero(worth(problem, mass, limit))
-    bottom, top = bottom[line, cell].take(chosen), top[line, cell].take(chosen)
-    return Cells(mass.take(chosen, axis=1), t.take(line.take(chosen)), bottom + (top - bottom) / 2, (top - bottom) / 2)
+    mass = np.zeros((len(tree.mass), len(line)))
+    chosen = np.arange(len(line))
+    sums = np.zeros(bottom.shape)
+    for k in (*(k for k in range(len(mass)) if k != TAG), TAG):
+        if k == TAG:
+            chosen = np.flatnonzero(worth(problem, mass, limit))
+            line, cell = line.take(chosen), cell.take(chosen)
+            mass = mass.take(chosen, axis=1)
+        np.cumsum(tree.mass[k].take(order) * finite, axis=1, out=sums[:, 1:])
+        mass[k] = boxes.accepted[k].take(box.take(line)) + sums[line, cell]
+    bottom, top = bottom[line, cell], top[line, cell]
+    room = (top - bottom) / 2
+    return Cells(mass, t.take(line), bottom + room, room)
 
 
 def _edges_at(boxes: Boxes, box: _Ints, t: _Floats) -> tuple[_Floats, _Floats]:

@@ -45,7 +45,7 @@ class Chart(NamedTuple):
     def sizes(self) -> _Floats:
         """Return upper bounds on the sizes of u and w, shape (2, 1)."""
         ends = np.abs([[self.u0[-1], self.u1[-1]], [self.w0[-1], self.w1[-1]]])
-        return ends.max(axis=1, keepdims=True)
+        return np.asarray(ends.max(axis=1, keepdims=True))
 
     def weights(self, t: float) -> _Floats:
         """Return the weights of the two scores."""
@@ -67,9 +67,8 @@ def at_most(u: _Floats, w: _Floats, t: _Floats, v: _Floats) -> _Bools:
     product, product_rest = _product(t, w)
     difference, difference_rest = _difference(v, u)
     # Both are rounded sums plus the rest, so the rounded sums decide unless they are equal.
-    return (product < difference) | (
-        (product == difference) & (product_rest <= difference_rest)
-    )
+    equal = (product == difference) & (product_rest <= difference_rest)
+    return np.asarray((product < difference) | equal)
 
 
 def _product(a: _Floats, b: _Floats) -> tuple[_Floats, _Floats]:

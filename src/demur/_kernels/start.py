@@ -23,9 +23,7 @@ _TRIED = 4
 _WINDOW = 0.02
 
 
-def first_look(
-    tree: Tree, all_charts: list[Chart], problem: Problem, incumbent: Incumbent
-) -> None:
+def first_look(tree: Tree, all_charts: list[Chart], problem: Problem, incumbent: Incumbent) -> None:
     """Offer the best cells of the most promising directions."""
     level = int(np.argmax(np.diff(tree.level) <= _NODES))
     nodes = np.arange(tree.level[level], tree.level[level + 1])
@@ -34,22 +32,32 @@ def first_look(
     for chart in all_charts:
         u = (chart.u0.take(nodes) + chart.u1.take(nodes)) / 2
         w = (chart.w0.take(nodes) + chart.w1.take(nodes)) / 2
-        for t in _spread_t(u, w):
+        for t in _typical_t(u, w):
             hit = _best_threshold(tree, problem, nodes, u + t * w)
             if hit is not None:
                 found.append((hit[0], chart, t, hit[1], hit[2]))
     found.sort(key=lambda row: row[0])
     for _, chart, t, low, high in found[:_TRIED]:
-        _look_closely(tree, chart, problem, incumbent, (t, low, high), Cheap(tree.mass[0],tree.mass[0],0.0,0.0))
+        _look_closely(
+            tree,
+            chart,
+            problem,
+            incumbent,
+            (t, low, high),
+            Cheap(tree.mass[0], tree.mass[0], 0.0, 0.0),
+        )
 
 
-def _spread_t(u: _Floats, w: _Floats) -> _Floats:
-    """Return values of t at equal angles, the scores being in units of their spread."""
-    (u_low, w_low), (u_high, w_high) = np.quantile(np.stack([u, w], axis=1), [0.1, 0.9], axis=0)
-    spread = (u_high - u_low) / (w_high - w_low) if w_high > w_low else 1.0
-    angles = (np.arange(_DIRECTIONS) + 0.5) / _DIRECTIONS * np.pi / 2
-    t = np.tan(angles) * spread
-    return t[t <= 1]
+def _typical_t(u: _Floats, w: _Floats) -> _Floats:
+    """Return values of t spread as those at which pairs of lines meet."""
+    pairs = np.stack(
+        [np.roll(np.arange(len(u)), -shift) for shift in (1 + len(u) // 3, 1 + len(u) // 7)]
+    )
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        t = (u.take(pairs) - u) / (w - w.take(pairs))
+    t = t[(t > 0) & (t <= 1)]
+    count = int(np.ceil(_DIRECTIONS * len(t) / max(len(u), 1)))
+    return np.quantile(t, (np.arange(count) + 0.5) / count) if count else np.ones(1)
 
 
 def _best_threshold(

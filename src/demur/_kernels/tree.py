@@ -67,9 +67,7 @@ def prepare(scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints) -> Tree:
         groups = np.arange(0, here - below, FAN)
         for k, smaller_or_larger in enumerate((np.minimum, np.maximum) * 2):
             smaller_or_larger.reduceat(corner[k, below:here], groups, out=corner[k, here:above])
-    empty = Tree(
-        corner, np.empty((0, 0)), np.empty(0, bool), first, children, level, row, start
-    )
+    empty = Tree(corner, np.empty((0, 0)), np.empty(0, bool), first, children, level, row, start)
     return reweight(empty, id, ood, loss)
 
 

@@ -173,7 +173,8 @@ def _by_search(
     """Search for each rule that is best under some bounds."""
     program = TprFprModel(0).program(prepared.points.totals)
     allowed = direction_set(directions)
-    best, cells = best_by_search(prepared, program, allowed, min_id, max_ood)
+    at_once = prepared.all_bounds(allowed, min_id, max_ood)
+    best, cells = at_once or best_by_search(prepared, program, allowed, min_id, max_ood)
     settled, met = settle(prepared.points, best, directions)
     # A line that float64 cannot bring to unit length stays as the search found it.
     lines = np.where(met[:, None], settled.lines, best.lines)

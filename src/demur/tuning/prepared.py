@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from demur._arrays import FloatArray
+from demur._arrays import FloatArray, IntArray
 from demur._kernels.engines import Engine, Outcome, engine
 from demur.core.points import Points
 from demur.core.program import Program
@@ -15,6 +15,7 @@ from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.tuning.charts import DirectionSet
 from demur.tuning.margin import spread
+from demur.tuning.settle import Rules
 
 
 @dataclass(slots=True, eq=False)
@@ -44,26 +45,46 @@ class Prepared:
         budget: int | None = None,
     ) -> Outcome:
         """Return the optimal half-planes of two scores under `program`."""
-        points = self.points
-        if self._tree is None:
-            self._tree = self._engine.prepare(points.scores, points.id, points.ood, points.loss)
         return self._engine.search(
-            self._tree,
+            self._grown(),
             allowed.quarters,
             *kernel_arguments(program),
             gap=gap,
             budget=budget,
         )
 
+    def all_bounds(
+        self, allowed: DirectionSet, min_id: IntArray, max_ood: IntArray
+    ) -> tuple[Rules, IntArray] | None:
+        """Return the rules that are best for some pair of bounds, and which one for each.
+
+        None where the engine has no search over all bounds at once, or cannot bound several
+        OOD sets.
+        """
+        frontier = getattr(self._engine, "frontier", None)
+        if frontier is None or len(max_ood) > 1:
+            return None
+        best = frontier(self._grown(), allowed.quarters, min_id, max_ood[0])
+        table = np.column_stack(
+            [column.reshape(best.id.size, -1) for column in (*best[:3], best.weights, best.v)]
+        )
+        distinct, cells = np.unique(table[best.id.ravel() > 0], axis=0, return_inverse=True)
+        index = np.full(best.id.size, -1)
+        index[best.id.ravel() > 0] = cells.ravel()
+        masses = distinct[:, :3].astype(np.int64).T
+        return Rules(masses[0], masses[1], masses[2], distinct[:, 3:]), index.reshape(best.id.shape)
+
     def reweighted(self, points: Points) -> Prepared:
         """Return the same rows with the masses of `points`, without sorting again."""
-        tree = self._tree
-        if tree is None:
-            tree = self._tree = self._engine.prepare(
-                points.scores, self.points.id, self.points.ood, self.points.loss
-            )
-        reweighted = self._engine.reweight(tree, points.id, points.ood, points.loss)
-        return replace(self, points=points, _tree=reweighted, _spread=self.spread)
+        tree = self._engine.reweight(self._grown(), points.id, points.ood, points.loss)
+        return replace(self, points=points, _tree=tree, _spread=self.spread)
+
+    def _grown(self) -> Any:
+        """Return the tree, which is built when it is first needed."""
+        points = self.points
+        if self._tree is None:
+            self._tree = self._engine.prepare(points.scores, points.id, points.ood, points.loss)
+        return self._tree
 
 
 def prepare(sample: Sample, *, ood: Literal["pooled", "worst"] = "pooled") -> Prepared:

@@ -172,27 +172,28 @@ static double promise(const Search *s, const Box *box, const int64_t *sums)
     Accepted a = accepted_by(sums, p->sets);
     double id = (double)a.id + (double)box->crossing.id;
     double value = (double)p->loss * (double)a.loss + (double)p->ood * (double)a.ood;
-    return p->per_id ? value / id : value + (double)p->id * id;
+    return p->per_id ? value / id + (double)p->id : value + (double)p->id * id;
 }
 
-int optimum_hopeless(Search *s, Box *box, const int64_t *sums)
+int judge_optimum(Search *s, Box *box, const int64_t *sums)
 {
-    if (!within(&s->program, sums, sums[ID] + box->crossing.id)) return 1;
-    if (!s->found || (!s->simple && box->level == HUGE_VAL)) {
+    if (!within(&s->program, sums, sums[ID] + box->crossing.id)) return HOPELESS;
+    int graded = s->simple || !s->program.per_id || s->value <= box->level;
+    if (!s->found || !graded || (!s->simple && box->level == HUGE_VAL)) {
         box->merit = promise(s, box, sums);
-        return 0;
+        return PROMISING;
     }
     Estimate e = estimate(s, box, sums, s->value);
     box->merit = objective_above(s, sums, s->value, &e);
-    if (e.lower > e.slack) return 1;
+    if (e.lower > e.slack) return HOPELESS;
     if (e.lower >= -e.slack) {
         int sign = exact_sign(s, box, sums, &e);
-        if (sign == 1 || (sign == 0 && loses_ties(s, sums, &e))) return 1;
+        if (sign == 1 || (sign == 0 && loses_ties(s, sums, &e))) return HOPELESS;
     }
     if (s->gap > 0 && box->merit >= s->value - s->gap) {
         if (box->merit < s->lower) s->lower = box->merit;
         s->gap_used = 1;
-        return 1;
+        return HOPELESS;
     }
-    return 0;
+    return PROMISING;
 }

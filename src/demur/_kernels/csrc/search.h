@@ -2,6 +2,7 @@
 #ifndef DEMUR_SEARCH_H
 #define DEMUR_SEARCH_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "program.h"
@@ -17,9 +18,25 @@ typedef struct {
     int low[2], high[2]; /* where in a node's box the corner with the smallest value is */
 } Chart;
 
-/* Part of the dual plane: t[0] <= t <= t[1], between two segments given at both ends. */
+/* A segment of the (t, v) plane. */
+typedef struct {
+    double t[2], v[2];
+} Edge;
+
+static inline double edge_at(const Edge *edge, double t)
+{
+    if (t == edge->t[0]) return edge->v[0];
+    if (t == edge->t[1]) return edge->v[1];
+    return edge->v[0] +
+           (edge->v[1] - edge->v[0]) * ((t - edge->t[0]) / (edge->t[1] - edge->t[0]));
+}
+
+/* Part of the dual plane: t[0] <= t <= t[1], between two edges, with their values at both ends.
+ * Edges are kept as they were drawn, so that cutting across them again and again does not add
+ * up rounding errors. */
 typedef struct {
     double t[2], low[2], high[2];
+    Edge floor, ceiling;
 } Zone;
 
 /* What the items that cross a zone could add. */
@@ -35,7 +52,6 @@ typedef struct {
     double level, bad; /* how `good` and `gain` were graded */
     int64_t before;    /* crossing ID mass of an ancestor, to see whether cutting helps */
     double merit;      /* lower bound of the objective, for the order of the visits */
-    int64_t first;     /* first item in the pool */
     int32_t count, nodes;
     int16_t chart, depth;
 } Box;
@@ -58,9 +74,18 @@ typedef struct {
     int64_t *sums;
 } Part;
 
+/* Boxes with their sums, and their items one after the other. */
+typedef struct {
+    Box *box;
+    int64_t *sums;
+    int64_t count, room;
+    Items items;
+} Stack;
+
 typedef struct {
     double x, y; /* value x + t*y */
     const int64_t *mass;
+    int free; /* neither loss nor OOD: accepting it only helps */
 } Line;
 
 #define HALF_PLANES 256
@@ -81,22 +106,32 @@ struct Search {
     double value;
     HalfPlane half_plane[HALF_PLANES];
     int half_planes;
+    Accepted here; /* the best of the direction at hand, id 0 for none */
+    double here_v;
+
+    int classes;               /* told apart among crossing ID, if any: */
+    const uint8_t *class_of;   /* per point */
+    const int64_t *class_sums; /* per node and class (ID, loss) */
 
     double *grade; /* per node (good, gain), or NULL */
     double level, bad;
     int simple; /* losses so regular that crossing ID and loss mass tell all */
 
-    Box *stack;
-    int64_t *stack_sums;
-    int64_t boxes_open, boxes_room;
-    Items pool;
+    Stack now, later; /* boxes to visit, and those put off to the next stage */
+    int stage;
+    int row_size; /* of the sums of a box: below it, then crossing (ID, loss) of the classes */
     Items popped;
     Part part[2];
     int64_t *row, *counted;
 
+    /* A walk through a leaf: its lines, their order, the sets of the lowest lines. */
     Line *line;
     int32_t *order, *spare;
     Keyed *keyed;
+    int64_t *prefix;
+    double *crossing; /* where neighbours in the order change places */
+    double *since;    /* since when the rim of a set is the same */
+    char *settled;    /* whether a set needs no place any more */
     int64_t lines_room;
 
     int64_t boxes, unresolved;
@@ -104,33 +139,53 @@ struct Search {
     double lower;
 
     /* How single optima and whole frontiers differ. */
-    int (*hopeless)(Search *s, Box *box, const int64_t *sums);
+    int (*judge)(Search *s, Box *box, const int64_t *sums);
     int (*wanted)(Search *s, const int64_t *sums);
     void (*take)(Search *s, const int64_t *sums, const double *weight, double v);
     void *frontier;
 };
 
+/* What becomes of a box: `judge` returns one of these and sets its merit. */
+enum { PROMISING, HOPELESS, PUT_OFF };
+
 /* bound.c */
-int optimum_hopeless(Search *s, Box *box, const int64_t *sums);
+int judge_optimum(Search *s, Box *box, const int64_t *sums);
 double graded_gain(const Search *s, const int64_t *mass, double *good);
 int grade_tree(Search *s, double level);
 int units_known(const Search *s);
 
 /* split.c */
 int split_zone(Search *s, const Box *box, const int64_t *sums, int open_items);
+int too_low(const Search *s, const Box *box);
 Chart single_direction(const double *weight);
 Chart octant(const Tree *tree, int quarter, int half);
 void root_zone(const Search *s, const Chart *chart, const double *t, Zone *zone);
 
 /* leaf.c */
-int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t steps);
+int lines_cross(const Search *s, const Box *box);
+int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings);
 void count_half_plane(const Search *s, const double *weight, double v, int64_t *row);
+
+/* stack.c */
+int make_room(void **array, size_t count, size_t size);
+int reserve_items(Items *items, int64_t count);
+int stack_push(Stack *stack, const Box *box, const Items *items, const int64_t *sums, int row_size);
+int stack_pop(Stack *stack, Box *box, Items *items, int64_t *sums, int row_size);
+void stack_clear(Stack *stack);
+void stack_free(Stack *stack);
 
 /* search.c */
 int search_open(Search *s);
 void search_close(Search *s);
-int explore(Search *s, Chart *chart, int charts, const double *t);
+int keep_grade(Search *s);
+int explore(Search *s, const int64_t *quarter, int quarters);
+int explore_direction(Search *s, const double *weight);
+
+/* optimum.c */
 int search_optimum(Search *s, const int64_t *quarter, int quarters, const double *start,
                    int64_t starts);
+/* Optimum of each direction; unless `each`, only of those that equal the best of all. */
+int search_directions(Search *s, const double *weight, int64_t count, int each, Accepted *best,
+                      double *v);
 
 #endif

@@ -39,34 +39,25 @@ void sort_keyed(Keyed *a, Keyed *spare, int64_t n)
     if (from != a) memcpy(a, from, (size_t)n * sizeof *a);
 }
 
-/* One pass of a counting sort on `bits` bits; returns 0 when the order was right already. */
-static int sort_digit(const uint64_t *a, uint64_t *out, int64_t n, int shift, int bits)
+static void distribute(const uint64_t *a, uint64_t *out, int64_t n, uint32_t *count, int pass)
 {
-    int64_t count[1 << 11] = {0};
-    uint64_t mask = ((uint64_t)1 << bits) - 1;
-    int64_t total = 0;
-    for (int64_t i = 0; i < n; i++) count[(a[i] >> shift) & mask]++;
-    if (count[(a[0] >> shift) & mask] == n) return 0;
-    for (int d = 0; d < 1 << bits; d++) {
-        int64_t here = count[d];
+    uint32_t total = 0;
+    for (int d = 0; d < 1 << RADIX_BITS; d++) {
+        uint32_t here = count[d];
         count[d] = total;
         total += here;
     }
-    for (int64_t i = 0; i < n; i++) out[count[(a[i] >> shift) & mask]++] = a[i];
-    return 1;
+    for (int64_t i = 0; i < n; i++) out[count[digit_of(a[i], pass)]++] = a[i];
 }
 
-void sort_upper(uint64_t *a, uint64_t *spare, int64_t n)
+void sort_codes(uint64_t *a, uint64_t *spare, int64_t n, Digits *digits)
 {
-    static const int shift[] = {32, 43, 54}, bits[] = {11, 11, 10};
     uint64_t *from = a, *to = spare;
-    if (n == 0) return;
-    for (int pass = 0; pass < 3; pass++) {
-        if (sort_digit(from, to, n, shift[pass], bits[pass])) {
-            uint64_t *swap = from;
-            from = to;
-            to = swap;
-        }
+    for (int pass = 0; pass < RADIX_PASSES; pass++) {
+        distribute(from, to, n, digits->count[pass], pass);
+        uint64_t *swap = from;
+        from = to;
+        to = swap;
     }
-    if (from != a) memcpy(a, from, (size_t)n * sizeof *a);
+    memcpy(a, from, (size_t)n * sizeof *a);
 }

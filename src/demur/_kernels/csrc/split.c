@@ -1,17 +1,10 @@
-/* Cutting a box in two and sorting its items into the parts.
- *
- * An item is a node of the tree or a point. Its values are linear in t, so it lies below
- * (above) a zone if it does at both ends. A part of a zone is thought of as the intersection
- * of all zones it was cut from; the stored corners only enclose it, because a corner found by
- * interpolation is moved outwards by more than its rounding error. What was certain for the
- * whole therefore stays certain for the parts.
- */
+/* Cutting a box in two, across t or by a chord along the lines that cross it. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "search.h"
+#include "sift.h"
 
 #ifndef OPEN_EXTENT
 #define OPEN_EXTENT 0.7 /* nodes larger than this part of the height of a zone are opened */
@@ -19,19 +12,10 @@
 #ifndef OPEN_COUNT
 #define OPEN_COUNT 16
 #endif
-#define SAMPLE 31       /* items looked at to choose a cut */
+#define SAMPLE 15       /* items looked at to choose a cut */
 #ifndef DRIFT
-#define DRIFT 1.0
+#define DRIFT 3.0
 #endif
-
-/* Three positions t, as weights, and which two neighbours among them bound each part. */
-typedef struct {
-    const Chart *chart;
-    double weight[3];
-    int from[2], parts;
-    double open_above; /* nodes of larger extent are opened */
-    int open_items;    /* items that are nodes are opened whatever their extent */
-} Cut;
 
 static void orient(Chart *chart)
 {
@@ -71,162 +55,14 @@ void root_zone(const Search *s, const Chart *chart, const double *t, Zone *zone)
         zone->high[end] = corner(chart, box, chart->high, t[end]);
         double room = (zone->high[end] - zone->low[end]) / 64 +
                       (fabs(zone->high[end]) + fabs(zone->low[end])) * 1e-9 + DBL_MIN;
-        zone->low[end] -= room;
-        zone->high[end] += room;
+        zone->floor.t[end] = zone->ceiling.t[end] = t[end];
+        zone->floor.v[end] = zone->low[end] -= room;
+        zone->ceiling.v[end] = zone->high[end] += room;
     }
-}
-
-/* How far v = base + shift, as computed, can be from its exact value. A shift of zero, as at
- * t = 0, leaves no error, and the sum cannot be off by more than the shift itself. */
-static inline double error_of(double v, double shift, double rounding)
-{
-    double size = fabs(v) * rounding, moved = fabs(shift);
-    return (size < moved ? size : moved) + moved * rounding;
-}
-
-static int reserve(Items *items, int64_t more)
-{
-    if (items->count + more <= items->room) return 0;
-    int64_t room = 2 * items->room + 256 + more;
-    int32_t *grown = realloc(items->item, (size_t)room * sizeof *grown);
-    if (!grown) return -1;
-    items->item = grown;
-    items->room = room;
-    return 0;
-}
-
-static inline int weightless(const int64_t *mass, int width)
-{
-    int64_t any = 0;
-    for (int c = 0; c < width; c++) any |= mass[c];
-    return any == 0;
-}
-
-/* Let a part know an item: what lies below is added up, what crosses is listed. Without
- * branches, because nobody can predict on which side of a cut an item lies. */
-static inline void sort_in(Search *s, Part *part, int below, int crosses, int32_t item,
-                           const int64_t *mass, int width)
-{
-    Crossing *crossing = &part->box.crossing;
-    int64_t if_below = -(int64_t)below, if_crosses = -(int64_t)crosses;
-    for (int c = 0; c < width; c++) part->sums[c] = add(part->sums[c], mass[c] & if_below);
-    crossing->id += mass[ID] & if_crosses;
-    crossing->loss += mass[LOSS] & if_crosses;
-    part->items.item[part->items.count] = item;
-    part->items.count += crosses;
-    if (s->grade && crosses) {
-        double good, gain;
-        if (item >= 0) {
-            good = s->grade[2 * (int64_t)item];
-            gain = s->grade[2 * (int64_t)item + 1];
-        } else {
-            gain = graded_gain(s, mass, &good);
-        }
-        crossing->good += good;
-        crossing->gain += gain;
-    }
-}
-
-static inline void visit_point(Search *s, const Cut *cut, int64_t i)
-{
-    const Tree *tree = s->tree;
-    const double *point = tree->point + 2 * i;
-    const int64_t *mass = tree->mass + i * tree->width;
-    double base = cut->chart->fixed * point[cut->chart->still];
-    double moving = point[cut->chart->moving], v[3], error[3];
-    for (int k = 0; k < 3; k++) {
-        double shift = cut->weight[k] * moving;
-        v[k] = base + shift;
-        error[k] = error_of(v[k], shift, s->rounding);
-    }
-    for (int k = 0; k < cut->parts; k++) {
-        const Zone *zone = &s->part[k].box.zone;
-        int a = cut->from[k], b = a + 1;
-        int below = (zone->low[0] - v[a] >= error[a]) & (zone->low[1] - v[b] >= error[b]);
-        int above = (v[a] - zone->high[0] >= error[a]) & (v[b] - zone->high[1] >= error[b]);
-        sort_in(s, &s->part[k], below, !(below | above), (int32_t)~i, mass, tree->width);
-    }
-}
-
-/* Returns 1 if the node has to be opened, then nothing was sorted in. */
-static inline int visit_node(Search *s, const Cut *cut, int64_t node, int open)
-{
-    const Tree *tree = s->tree;
-    const Chart *chart = cut->chart;
-    const double *box = tree->box + 4 * node;
-    const int64_t *mass = tree->sums + node * tree->width;
-    double low_base = chart->fixed * box[chart->low[0]], low_moving = box[chart->low[1]];
-    double high_base = chart->fixed * box[chart->high[0]], high_moving = box[chart->high[1]];
-    double low[3], low_error[3], high[3], high_error[3];
-    int below[2] = {0, 0}, crosses[2] = {0, 0};
-    for (int k = 0; k < 3; k++) {
-        double low_shift = cut->weight[k] * low_moving, high_shift = cut->weight[k] * high_moving;
-        low[k] = low_base + low_shift;
-        high[k] = high_base + high_shift;
-        low_error[k] = error_of(low[k], low_shift, s->rounding);
-        high_error[k] = error_of(high[k], high_shift, s->rounding);
-    }
-    for (int k = 0; k < cut->parts; k++) {
-        const Zone *zone = &s->part[k].box.zone;
-        int a = cut->from[k], b = a + 1;
-        below[k] = (zone->low[0] - high[a] >= high_error[a]) &
-                   (zone->low[1] - high[b] >= high_error[b]);
-        int above = (low[a] - zone->high[0] >= low_error[a]) &
-                    (low[b] - zone->high[1] >= low_error[b]);
-        crosses[k] = !(below[k] | above);
-    }
-    if ((crosses[0] | crosses[1]) &&
-        (open || high[0] - low[0] + high[2] - low[2] > cut->open_above))
-        return 1;
-    for (int k = 0; k < cut->parts; k++) {
-        sort_in(s, &s->part[k], below[k], crosses[k], (int32_t)node, mass, tree->width);
-        s->part[k].box.nodes += crosses[k];
-    }
-    return 0;
-}
-
-/* Open a node and what must be opened below it. */
-static int open_node(Search *s, const Cut *cut, int64_t item)
-{
-    int64_t pending[128];
-    int waiting = 0;
-    pending[waiting++] = item;
-    while (waiting) {
-        const Node *here = s->tree->node + pending[--waiting];
-        if (reserve(&s->part[0].items, BLOCK + 2) || reserve(&s->part[1].items, BLOCK + 2))
-            return -1;
-        for (int64_t i = here->first; !here->child && i < here->end; i++)
-            if (!weightless(s->tree->mass + i * s->tree->width, s->tree->width))
-                visit_point(s, cut, i);
-        for (int64_t k = here->child; here->child && k < here->child + 2; k++)
-            if (!weightless(s->tree->sums + k * s->tree->width, s->tree->width))
-                if (visit_node(s, cut, k, 0)) pending[waiting++] = k;
-    }
-    return 0;
-}
-
-static int visit_items(Search *s, const Cut *cut, int64_t count)
-{
-    for (int64_t k = 0; k < count; k++) {
-        int32_t item = s->popped.item[k];
-        if (reserve(&s->part[0].items, 1) || reserve(&s->part[1].items, 1)) return -1;
-        if (item < 0)
-            visit_point(s, cut, ~item);
-        else if (visit_node(s, cut, item, cut->open_items) && open_node(s, cut, item))
-            return -1;
-    }
-    return 0;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double p = *(const double *)a, q = *(const double *)b;
-    return p < q ? -1 : p > q;
 }
 
 static void sort_few(double *a, int n)
 {
-    if (n > SAMPLE) qsort(a, (size_t)n, sizeof *a, by_value);
     for (int i = 1; i < n; i++) {
         double moving = a[i];
         int j = i;
@@ -235,49 +71,84 @@ static void sort_few(double *a, int n)
     }
 }
 
-/* Middle of the items at both ends of the zone, and how far their slopes lie apart. */
+/* How far the slopes of the items lie apart, how many items there are that run through the zone
+ * from one edge to the other, and the middle of the others at both ends. */
 typedef struct {
-    double middle[2], slopes;
+    double slopes, middle[2];
+    int across, along;
 } Survey;
+
+static void centre(const Tree *tree, int32_t item, double *score)
+{
+    const double *point = tree->point + 2 * (int64_t)~item, *box = tree->box + 4 * (int64_t)item;
+    for (int c = 0; c < 2; c++)
+        score[c] = item < 0 ? point[c] : box[c] + (box[c + 2] - box[c]) / 2;
+}
+
+/* Whether the zone is nowhere higher than the rounding errors of the values in it. */
+int too_low(const Search *s, const Box *box)
+{
+    const Chart *chart = &s->chart[box->chart];
+    for (int64_t k = 0; k < box->count; k++) {
+        double score[2];
+        centre(s->tree, s->popped.item[k], score);
+        for (int end = 0; end < 2; end++) {
+            double size = fabs(chart->fixed * score[chart->still]) +
+                          fabs(chart->step * box->zone.t[end] * score[chart->moving]);
+            if (box->zone.high[end] - box->zone.low[end] > 4 * DBL_EPSILON * size) return 0;
+        }
+    }
+    return 1;
+}
 
 static Survey survey_items(const Search *s, const Chart *chart, const Box *box)
 {
-    const Tree *tree = s->tree;
-    double at[2][SAMPLE], slope[SAMPLE];
-    int taken = 0;
+    const Zone *zone = &box->zone;
+    double at[2][SAMPLE], slope[2] = {HUGE_VAL, -HUGE_VAL};
+    Survey survey = {0, {0, 0}, 0, 0};
     int64_t stride = box->count / SAMPLE + 1;
-    for (int64_t k = stride / 2; k < box->count; k += stride, taken++) {
-        int32_t item = s->popped.item[k];
-        double still, moving;
-        if (item < 0) {
-            still = tree->point[2 * ~item + chart->still];
-            moving = tree->point[2 * ~item + chart->moving];
-        } else {
-            const double *b = tree->box + 4 * (int64_t)item;
-            still = b[chart->still] + (b[chart->still + 2] - b[chart->still]) / 2;
-            moving = b[chart->moving] + (b[chart->moving + 2] - b[chart->moving]) / 2;
+    for (int64_t k = stride / 2; k < box->count; k += stride) {
+        double score[2], v[2];
+        centre(s->tree, s->popped.item[k], score);
+        double base = chart->fixed * score[chart->still], rate = chart->step * score[chart->moving];
+        slope[0] = fmin(slope[0], rate);
+        slope[1] = fmax(slope[1], rate);
+        for (int end = 0; end < 2; end++) v[end] = base + zone->t[end] * rate;
+        if ((v[0] >= zone->high[0] && v[1] <= zone->low[1]) ||
+            (v[0] <= zone->low[0] && v[1] >= zone->high[1])) {
+            survey.across++;
+            continue;
         }
-        slope[taken] = chart->step * moving;
-        for (int end = 0; end < 2; end++)
-            at[end][taken] = chart->fixed * still + chart->step * box->zone.t[end] * moving;
+        at[0][survey.along] = v[0];
+        at[1][survey.along++] = v[1];
     }
-    sort_few(at[0], taken);
-    sort_few(at[1], taken);
-    sort_few(slope, taken);
-    Survey survey = {{at[0][taken / 2], at[1][taken / 2]}, slope[taken - 1] - slope[0]};
+    survey.slopes = slope[1] - slope[0];
+    for (int end = 0; end < 2 && survey.along; end++) {
+        sort_few(at[end], survey.along);
+        double c = at[end][survey.along / 2];
+        survey.middle[end] = fmin(fmax(c, zone->low[end]), zone->high[end]);
+    }
     return survey;
+}
+
+/* Whether chords would not part the items. */
+static int wants_cut_in_t(const Zone *zone, const Survey *survey)
+{
+    double width = zone->t[1] - zone->t[0];
+    double height = (zone->high[0] - zone->low[0] + zone->high[1] - zone->low[1]) / 2;
+    return survey->across > survey->along || survey->slopes * width > DRIFT * height;
 }
 
 /* Put a chord through the zone, preferably along the middle of its items. */
 static int choose_chord(const Zone *zone, const Survey *survey, double *chord)
 {
-    int inside = 0, proper = 1;
-    for (int end = 0; end < 2; end++) {
-        double c = survey->middle[end];
-        chord[end] = c < zone->low[end] ? zone->low[end] : c > zone->high[end] ? zone->high[end] : c;
-        inside |= zone->low[end] < chord[end] && chord[end] < zone->high[end];
+    int above_low = 0, below_high = 0, proper = 1;
+    for (int end = 0; end < 2 && survey->along; end++) {
+        chord[end] = survey->middle[end];
+        above_low |= zone->low[end] < chord[end];
+        below_high |= chord[end] < zone->high[end];
     }
-    if (inside) return 1;
+    if (above_low && below_high) return 1;
     for (int end = 0; end < 2; end++) {
         chord[end] = zone->low[end] + (zone->high[end] - zone->low[end]) / 2;
         proper &= zone->low[end] < chord[end] && chord[end] < zone->high[end];
@@ -285,31 +156,25 @@ static int choose_chord(const Zone *zone, const Survey *survey, double *chord)
     return proper;
 }
 
-static double between(const double *ends, double share, double outwards)
-{
-    return ends[0] + share * (ends[1] - ends[0]) +
-           outwards * 4 * DBL_EPSILON * (fabs(ends[0]) + fabs(ends[1]));
-}
-
 static int cut_in_t(const Zone *zone, Zone *left, Zone *right)
 {
     double t = zone->t[0] + (zone->t[1] - zone->t[0]) / 2;
     if (!(zone->t[0] < t && t < zone->t[1])) return 0;
-    double share = (t - zone->t[0]) / (zone->t[1] - zone->t[0]);
     *left = *right = *zone;
     left->t[1] = right->t[0] = t;
-    left->low[1] = right->low[0] = between(zone->low, share, -1);
-    left->high[1] = right->high[0] = between(zone->high, share, 1);
+    left->low[1] = right->low[0] = edge_at(&zone->floor, t);
+    left->high[1] = right->high[0] = edge_at(&zone->ceiling, t);
     return 1;
 }
 
 static int cut_by_chord(const Zone *zone, const Survey *survey, Zone *lower, Zone *upper)
 {
-    double chord[2];
-    if (!choose_chord(zone, survey, chord)) return 0;
+    Edge chord = {{zone->t[0], zone->t[1]}, {0, 0}};
+    if (!choose_chord(zone, survey, chord.v)) return 0;
     *lower = *upper = *zone;
-    memcpy(lower->high, chord, sizeof chord);
-    memcpy(upper->low, chord, sizeof chord);
+    lower->ceiling = upper->floor = chord;
+    memcpy(lower->high, chord.v, sizeof chord.v);
+    memcpy(upper->low, chord.v, sizeof chord.v);
     return 1;
 }
 
@@ -325,6 +190,7 @@ static void begin_part(Search *s, Part *part, const Box *box, const int64_t *sum
     memset(&part->box.crossing, 0, sizeof part->box.crossing);
     part->items.count = 0;
     memcpy(part->sums, sums, (size_t)s->tree->width * sizeof *sums);
+    memset(part->sums + s->tree->width, 0, 2 * (size_t)s->classes * sizeof *sums);
 }
 
 /* Cut the popped box into s->part[0] and [1]. Returns the number of parts: 1 when floats are too
@@ -337,7 +203,7 @@ int split_zone(Search *s, const Box *box, const int64_t *sums, int open_items)
     Survey survey = survey_items(s, chart, box);
     double width = zone->t[1] - zone->t[0];
     double height = (zone->high[0] - zone->low[0] + zone->high[1] - zone->low[1]) / 2;
-    int in_t = width > 0 && survey.slopes * width > DRIFT * height && cut_in_t(zone, first, second);
+    int in_t = width > 0 && wants_cut_in_t(zone, &survey) && cut_in_t(zone, first, second);
     int cut_up = in_t || cut_by_chord(zone, &survey, first, second);
     if (!cut_up) cut_up = in_t = width > 0 && cut_in_t(zone, first, second);
     if (!cut_up && box->nodes == 0) return 0;
@@ -351,5 +217,5 @@ int split_zone(Search *s, const Box *box, const int64_t *sums, int open_items)
     cut.open_items = open_items || box->count <= OPEN_COUNT || !cut_up;
     begin_part(s, &s->part[0], box, sums);
     begin_part(s, &s->part[1], box, sums);
-    return visit_items(s, &cut, box->count) ? -1 : cut.parts;
+    return sift(s, &cut, s->popped.item, box->count) ? -1 : cut.parts;
 }

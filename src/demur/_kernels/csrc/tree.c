@@ -2,8 +2,10 @@
  *
  * Each score is mapped to its approximate rank through a few hundred quantiles of a sample, so
  * that units, offsets, heavy tails and scores that span many decades leave the cells of the
- * Morton curve about equally full. Bits of both ranks are interleaved into 32-bit keys, which
- * are sorted by counting; only rows with equal keys are compared by value, to merge duplicates.
+ * Morton curve about equally full. Bits of both ranks are interleaved into a key; a code is a
+ * key above as many bits as the row number needs. Codes are sorted by counting their leading
+ * digits, then among equal digits; only rows with equal keys are compared by value, to merge
+ * duplicates.
  */
 #include "tree.h"
 
@@ -14,13 +16,15 @@
 #include "sorting.h"
 
 #define SAMPLE 2048
-#define KNOTS 256
+#define KNOT_BITS 8
+#define KNOTS (1 << KNOT_BITS)
 #define AHEAD 24
 
 typedef struct {
     double edge[KNOTS + 1]; /* quantiles 0, 1/KNOTS, ..., 1 of the sample */
     double steps[KNOTS];    /* subdivisions per unit of score between neighbours */
     double spread;          /* 10-90 % range, or the whole range if that is zero */
+    int fine;               /* bits of a subdivision */
 } Ranks;
 
 static uint64_t scramble(uint64_t x)
@@ -31,7 +35,7 @@ static uint64_t scramble(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static int learn_ranks(const double *scores, int64_t n, int column, Ranks *ranks)
+static int learn_ranks(const double *scores, int64_t n, int column, int fine, Ranks *ranks)
 {
     int64_t size = n < SAMPLE ? n : SAMPLE, stride = n / size;
     Keyed *sample = malloc(2 * (size_t)size * sizeof *sample);
@@ -45,97 +49,113 @@ static int learn_ranks(const double *scores, int64_t n, int column, Ranks *ranks
     for (int k = 0; k <= KNOTS; k++) ranks->edge[k] = sample[(size - 1) * k / KNOTS].key;
     for (int k = 0; k < KNOTS; k++) {
         double width = ranks->edge[k + 1] - ranks->edge[k];
-        ranks->steps[k] = width > 0 && 256 / width < HUGE_VAL ? 256 / width : 0;
+        double steps = ldexp(1, fine) / width;
+        ranks->steps[k] = width > 0 && steps < HUGE_VAL ? steps : 0;
     }
+    ranks->fine = fine;
     ranks->spread = sample[size - 1 - size / 10].key - sample[size / 10].key;
     if (!(ranks->spread > 0)) ranks->spread = ranks->edge[KNOTS] - ranks->edge[0];
     free(sample);
     return 0;
 }
 
-/* Rank in 0 .. 2^16 - 1. */
-static inline uint32_t rank_of(double score, const Ranks *ranks)
+/* Rank in 0 .. 2^(KNOT_BITS + fine) - 1. */
+static inline uint64_t rank_of(double score, const Ranks *ranks)
 {
     const double *inner = ranks->edge + 1;
-    int at = 0;
+    int at = 0, last = (1 << ranks->fine) - 1;
     for (int step = KNOTS / 2; step > 0; step /= 2) at += inner[at + step - 1] <= score ? step : 0;
     double within = (score - ranks->edge[at]) * ranks->steps[at];
-    int fine = within > 0 ? (within < 255 ? (int)within : 255) : 0;
-    return (uint32_t)(at << 8 | fine);
+    int fine = within > 0 ? (within < last ? (int)within : last) : 0;
+    return (uint64_t)((at << ranks->fine) | fine);
 }
 
-static inline uint32_t spaced(uint32_t x)
+/* Put zeros between the lowest 32 bits. */
+static inline uint64_t spaced(uint64_t x)
 {
-    x = (x | x << 8) & 0x00ff00ffu;
-    x = (x | x << 4) & 0x0f0f0f0fu;
-    x = (x | x << 2) & 0x33333333u;
-    return (x | x << 1) & 0x55555555u;
+    x = (x | x << 16) & 0x0000ffff0000ffffu;
+    x = (x | x << 8) & 0x00ff00ff00ff00ffu;
+    x = (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
+    x = (x | x << 2) & 0x3333333333333333u;
+    return (x | x << 1) & 0x5555555555555555u;
 }
 
-static int compare(const double *scores, uint64_t a, uint64_t b)
+static int64_t row_of(uint64_t code, int row_bits)
 {
-    const double *p = scores + 2 * (int64_t)(uint32_t)a;
-    const double *q = scores + 2 * (int64_t)(uint32_t)b;
+    return (int64_t)(code & (((uint64_t)1 << row_bits) - 1));
+}
+
+static int compare(const double *scores, uint64_t a, uint64_t b, int row_bits)
+{
+    if (a >> row_bits != b >> row_bits) return a < b ? -1 : 1;
+    const double *p = scores + 2 * row_of(a, row_bits), *q = scores + 2 * row_of(b, row_bits);
     if (p[0] != q[0]) return p[0] < q[0] ? -1 : 1;
     return p[1] < q[1] ? -1 : p[1] > q[1];
 }
 
-/* Merge sort by value of rows whose keys are equal. */
-static void sort_values(const double *scores, uint64_t *a, uint64_t *spare, int64_t n)
+/* Merge sort by key, then value. */
+static void sort_values(const double *scores, uint64_t *a, uint64_t *spare, int64_t n, int row_bits)
 {
     if (n <= 12) {
         for (int64_t i = 1; i < n; i++) {
             uint64_t moving = a[i];
             int64_t j = i;
-            for (; j > 0 && compare(scores, a[j - 1], moving) > 0; j--) a[j] = a[j - 1];
+            for (; j > 0 && compare(scores, a[j - 1], moving, row_bits) > 0; j--) a[j] = a[j - 1];
             a[j] = moving;
         }
         return;
     }
     int64_t half = n / 2, i = 0, j = half;
-    sort_values(scores, a, spare, half);
-    sort_values(scores, a + half, spare, n - half);
+    sort_values(scores, a, spare, half, row_bits);
+    sort_values(scores, a + half, spare, n - half, row_bits);
+    if (compare(scores, a[half - 1], a[half], row_bits) <= 0) return;
     memcpy(spare, a, (size_t)n * sizeof *a);
     for (int64_t k = 0; k < n; k++) {
-        int left = j >= n || (i < half && compare(scores, spare[i], spare[j]) <= 0);
+        int left = j >= n || (i < half && compare(scores, spare[i], spare[j], row_bits) <= 0);
         a[k] = left ? spare[i++] : spare[j++];
     }
 }
 
-static void make_keys(const double *scores, int64_t n, const Ranks *ranks, uint64_t *key)
-{
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t morton = spaced(rank_of(scores[2 * i], ranks)) << 1 |
-                          spaced(rank_of(scores[2 * i + 1], ranks + 1));
-        key[i] = (uint64_t)morton << 32 | (uint64_t)i;
-    }
-}
-
-/* Write distinct points in order of `key`, and for every row which point it is. */
-static int64_t merge_equal(const double *scores, int64_t n, const uint64_t *sorted, double *point,
-                           uint32_t *key, int32_t *row)
-{
-    int64_t points = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) __builtin_prefetch(scores + 2 * (int64_t)(uint32_t)sorted[i + AHEAD]);
-        const double *here = scores + 2 * (int64_t)(uint32_t)sorted[i];
-        double *last = point + 2 * points;
-        if (points == 0 || here[0] != last[-2] || here[1] != last[-1]) {
-            last[0] = here[0];
-            last[1] = here[1];
-            key[points++] = (uint32_t)(sorted[i] >> 32);
-        }
-        row[(uint32_t)sorted[i]] = (int32_t)(points - 1);
-    }
-    return points;
-}
-
-static void sort_equal_keys(const double *scores, uint64_t *sorted, uint64_t *spare, int64_t n)
+static void sort_equal_digits(const double *scores, uint64_t *code, uint64_t *spare, int64_t n,
+                              int row_bits)
 {
     for (int64_t i = 0, j; i < n; i = j) {
-        for (j = i + 1; j < n && sorted[j] >> 32 == sorted[i] >> 32;) j++;
-        if (j > i + 1) sort_values(scores, sorted + i, spare, j - i);
+        for (j = i + 1; j < n && counted_part(code[j]) == counted_part(code[i]);) j++;
+        if (j > i + 1) sort_values(scores, code + i, spare, j - i, row_bits);
     }
+}
+
+static void make_codes(const double *scores, int64_t n, const Ranks *ranks, uint64_t *code,
+                       Digits *digits)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t key = spaced(rank_of(scores[2 * i], ranks)) << 1 |
+                       spaced(rank_of(scores[2 * i + 1], ranks + 1));
+        code[i] = key << (64 - 2 * (KNOT_BITS + ranks->fine)) | (uint64_t)i;
+        count_digits(digits, code[i]);
+    }
+}
+
+/* Write distinct points in order, and for every row which point it is. The leading bits of the
+ * keys of the points replace the codes, which they never overtake. */
+static int64_t merge_equal(const double *scores, int64_t n, uint64_t *code, int row_bits,
+                           double *point, int32_t *row)
+{
+    uint32_t *key = (uint32_t *)code;
+    int64_t points = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t here = code[i];
+        if (i + AHEAD < n) __builtin_prefetch(scores + 2 * row_of(code[i + AHEAD], row_bits));
+        const double *from = scores + 2 * row_of(here, row_bits);
+        double *to = point + 2 * points;
+        if (points == 0 || from[0] != to[-2] || from[1] != to[-1]) {
+            to[0] = from[0];
+            to[1] = from[1];
+            key[points++] = (uint32_t)(here >> 32);
+        }
+        row[row_of(here, row_bits)] = (int32_t)(points - 1);
+    }
+    return points;
 }
 
 static int32_t tilt_between(double a, double b)
@@ -143,29 +163,6 @@ static int32_t tilt_between(double a, double b)
     if (!(a > 0 && b > 0 && a < HUGE_VAL && b < HUGE_VAL)) return 0;
     int tilt = ilogb(a) - ilogb(b);
     return tilt > 900 ? 900 : tilt < -900 ? -900 : tilt;
-}
-
-int64_t tree_arrange(const double *scores, int64_t n, double *point, uint32_t *key, int32_t *row,
-                     int32_t *tilt)
-{
-    *tilt = 0;
-    if (n == 0) return 0;
-    Ranks *ranks = malloc(2 * sizeof *ranks);
-    uint64_t *sorted = malloc((size_t)n * sizeof *sorted);
-    uint64_t *spare = malloc((size_t)n * sizeof *spare);
-    int64_t points = -1;
-    if (ranks && sorted && spare && learn_ranks(scores, n, 0, ranks) == 0 &&
-        learn_ranks(scores, n, 1, ranks + 1) == 0) {
-        *tilt = tilt_between(ranks[0].spread, ranks[1].spread);
-        make_keys(scores, n, ranks, sorted);
-        sort_upper(sorted, spare, n);
-        sort_equal_keys(scores, sorted, spare, n);
-        points = merge_equal(scores, n, sorted, point, key, row);
-    }
-    free(spare);
-    free(sorted);
-    free(ranks);
-    return points;
 }
 
 /* Where the highest bit changes that differs within the range; the middle if none does. */
@@ -185,12 +182,11 @@ static int32_t split_at(const uint32_t *key, int32_t first, int32_t end)
     return high;
 }
 
-int64_t tree_grow(const uint32_t *key, int64_t points, Node *node)
+static int64_t grow(const uint32_t *key, int64_t points, Node *node)
 {
     int32_t pending[128];
     int waiting = 0;
     int64_t nodes = 0;
-    if (points == 0) return 0;
     node[nodes++] = (Node){0, (int32_t)points, 0};
     pending[waiting++] = 0;
     while (waiting) {
@@ -204,6 +200,50 @@ int64_t tree_grow(const uint32_t *key, int64_t points, Node *node)
         pending[waiting++] = here->child;
     }
     return nodes;
+}
+
+/* Bits that hold any row number, an even number. */
+static int bits_for(int64_t n)
+{
+    int bits = 12;
+    while ((int64_t)1 << bits < n) bits += 2;
+    return bits;
+}
+
+static int arrange(const double *scores, int64_t n, uint64_t *code, Ranks *ranks, Digits *digits,
+                   double *point, int32_t *row, int64_t *points)
+{
+    int row_bits = bits_for(n), fine = (64 - row_bits) / 2 - KNOT_BITS;
+    /* The points are written last: until then their room serves the sort. */
+    uint64_t *spare = (uint64_t *)point;
+    if (learn_ranks(scores, n, 0, fine, ranks) || learn_ranks(scores, n, 1, fine, ranks + 1))
+        return -1;
+    make_codes(scores, n, ranks, code, digits);
+    sort_codes(code, spare, n, digits);
+    sort_equal_digits(scores, code, spare, n, row_bits);
+    *points = merge_equal(scores, n, code, row_bits, point, row);
+    return 0;
+}
+
+int tree_arrange(const double *scores, int64_t n, double *point, int32_t *row, Node *node,
+                 int32_t *tilt, int64_t *points, int64_t *nodes)
+{
+    *tilt = 0;
+    *points = *nodes = 0;
+    if (n == 0) return 0;
+    Ranks *ranks = malloc(2 * sizeof *ranks);
+    Digits *digits = calloc(1, sizeof *digits);
+    uint64_t *code = malloc((size_t)n * sizeof *code);
+    int failed = !ranks || !digits || !code ||
+                 arrange(scores, n, code, ranks, digits, point, row, points);
+    if (!failed) {
+        *tilt = tilt_between(ranks[0].spread, ranks[1].spread);
+        *nodes = grow((const uint32_t *)code, *points, node);
+    }
+    free(code);
+    free(digits);
+    free(ranks);
+    return failed ? -1 : 0;
 }
 
 void tree_enclose(const Node *node, int64_t nodes, const double *point, double *box)
@@ -253,7 +293,7 @@ static void note_unit(int64_t id, int64_t loss, int64_t *unit)
 }
 
 void tree_collect(const int32_t *row, int64_t n, const int64_t *id, const int64_t *ood,
-                  const int64_t *loss, int64_t points, int sets, int64_t *mass, int64_t *unit)
+                  const int64_t *loss, int sets, int64_t *mass, int64_t *unit)
 {
     int width = FIRST_OOD + sets;
     unit[UNIT_LOSS] = unit[UNIT_ID] = 0;
@@ -262,13 +302,13 @@ void tree_collect(const int32_t *row, int64_t n, const int64_t *id, const int64_
         int64_t *here = mass + (int64_t)row[i] * width;
         here[ID] += id[i];
         here[LOSS] += loss[i];
-        for (int s = 0; s < sets; s++) here[FIRST_OOD + s] += ood[s * n + i];
+        int64_t any = id[i] | loss[i];
+        for (int s = 0; s < sets; s++) {
+            here[FIRST_OOD + s] += ood[s * n + i];
+            any |= ood[s * n + i];
+        }
+        if (any) here[MARK] = (int64_t)scramble((uint64_t)row[i]);
         if (loss[i] > 0 && unit[UNIT_LOSS] >= 0) note_unit(id[i], loss[i], unit);
-    }
-    for (int64_t p = 0; p < points; p++) {
-        int64_t *here = mass + p * width, any = here[ID] | here[LOSS];
-        for (int s = 0; s < sets; s++) any |= here[FIRST_OOD + s];
-        if (any) here[MARK] = (int64_t)scramble((uint64_t)p);
     }
 }
 

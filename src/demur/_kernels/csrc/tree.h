@@ -47,16 +47,14 @@ static inline void add_row(int64_t *into, const int64_t *row, int width)
     for (int c = 0; c < width; c++) into[c] = add(into[c], row[c]);
 }
 
-/* Sort n scores along the curve: distinct points, their keys, and which point each row is.
- * Returns the number of points, -1 without memory. */
-int64_t tree_arrange(const double *scores, int64_t n, double *point, uint32_t *key, int32_t *row,
-                     int32_t *tilt);
-/* Returns the number of nodes, at most 2*points. */
-int64_t tree_grow(const uint32_t *key, int64_t points, Node *node);
+/* Sort n scores along the curve into distinct points, note which point each row is, and split
+ * the curve into nodes, of which there are at most 2*points. Returns -1 without memory. */
+int tree_arrange(const double *scores, int64_t n, double *point, int32_t *row, Node *node,
+                 int32_t *tilt, int64_t *points, int64_t *nodes);
 void tree_enclose(const Node *node, int64_t nodes, const double *point, double *box);
 /* `mass` must be zero. */
 void tree_collect(const int32_t *row, int64_t n, const int64_t *id, const int64_t *ood,
-                  const int64_t *loss, int64_t points, int sets, int64_t *mass, int64_t *unit);
+                  const int64_t *loss, int sets, int64_t *mass, int64_t *unit);
 void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width, int64_t *sums);
 
 #endif

@@ -131,3 +131,9 @@ def clouds() -> Population:
 
 def _over(part: float, whole: float) -> float:
     return float(part) / whole if whole > 0 else np.nan
+
+
+PAPER_G = paper("paper, score g", [[0.0, 1.0]])
+PAPER_MIX = paper("paper, score r + 0.2 g", [[1.0, 0.2]])
+PAPER_TWO = paper("paper, scores (r, g)", [[1.0, 0.0], [0.0, 1.0]])
+TIES, GRADED, CLOUDS = ties(), graded(), clouds()

@@ -1,0 +1,1 @@
+"""Whether promises hold, on populations whose truth is known."""

@@ -1,0 +1,304 @@
+/* All operating points by one branch and bound.
+ *
+ * The surface holds, for every required ID mass (row) and allowed OOD mass (column), the best
+ * accepted set found: selective risk, then larger ID, then smaller OOD mass. It is kept monotone,
+ * so a set enters at the largest row and smallest column it is allowed in and spreads from there
+ * while it is better, and a box has to beat only the column its certain OOD mass allows first.
+ *
+ * For a row with risk r and required mass m a box can only be better if
+ *
+ *     L - r*nI + sum over crossing ID of what it pays to accept  <  0,
+ *
+ * the crossing ID being taken in the order of its loss per ID mass: all that costs less than r,
+ * and as much more as m needs. With one loss per ID mass (0/1 losses) there are two classes of
+ * crossing ID, clean and lossy. Otherwise points are put into a few classes by quantiles of
+ * their loss per ID mass; a class that r divides is taken at its lowest price.
+ */
+#include "frontier.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef FSTARTS
+#define FSTARTS 12
+#endif
+#define RIGHT_ANGLE 1.5707963267948966
+#define SLACK 4e-15
+
+/* Boxes that promise improvements by less than a gap, relative to the risk, are put off. */
+#ifndef GAPS
+#define GAPS 0.1, 0.03, 0.01, 0.003
+#endif
+static const double gap_of_stage[] = {GAPS};
+#define STAGES ((int)(sizeof gap_of_stage / sizeof *gap_of_stage))
+
+/* Sign of the difference of selective risks, then larger ID, then smaller OOD mass. */
+static int compare_risks(Accepted a, Accepted b)
+{
+    wide left = (wide)a.loss * b.id, right = (wide)b.loss * a.id;
+    if (left != right) return left < right ? -1 : 1;
+    if (a.id != b.id) return a.id > b.id ? -1 : 1;
+    return a.ood < b.ood ? -1 : a.ood > b.ood;
+}
+
+static int upto(const Levels *levels, int64_t x, int low, int high)
+{
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (levels->level[middle] <= x)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The number of levels that are at most x, for x from -1 to the largest mass there is. */
+static int levels_up_to(const Levels *levels, int64_t x)
+{
+    int bracket = (int)((double)(x + 1) * levels->scale);
+    return upto(levels, x, levels->least[bracket], levels->most[bracket + 1]);
+}
+
+static void index_levels(Levels *levels, int64_t largest)
+{
+    const int64_t play = 9; /* more than the rounding of numbers below 2^52 */
+    levels->scale = (BRACKETS - 1) / ((double)largest + 1);
+    for (int k = 0; k <= BRACKETS; k++) {
+        int64_t edge = (int64_t)(k / levels->scale);
+        levels->least[k] = upto(levels, edge - play, 0, levels->count);
+        levels->most[k] = upto(levels, edge + play, 0, levels->count);
+    }
+}
+
+static int row_of(const Frontier *f, int64_t id) { return levels_up_to(&f->id, id) - 1; }
+
+static int column_of(const Frontier *f, int64_t ood) { return levels_up_to(&f->ood, ood - 1); }
+
+static int frontier_wanted(Search *s, const int64_t *sums)
+{
+    const Frontier *f = s->frontier;
+    Accepted a = accepted_by(sums, s->tree->sets);
+    int row = row_of(f, a.id), column = column_of(f, a.ood);
+    if (a.id < 1 || row < 0 || column == f->columns) return 0;
+    int64_t at = (int64_t)row * f->columns + column;
+    if ((double)a.loss > f->risk[at] * (double)a.id * (1 + SLACK)) return 0;
+    return f->best[at].id == 0 || compare_risks(a, f->best[at]) < 0;
+}
+
+static void frontier_take(Search *s, const int64_t *sums, const double *weight, double v)
+{
+    Frontier *f = s->frontier;
+    Accepted a = accepted_by(sums, s->tree->sets);
+    int first = column_of(f, a.ood);
+    for (int row = row_of(f, a.id); row >= 0; row--) {
+        int64_t at = (int64_t)row * f->columns + first, end = (int64_t)(row + 1) * f->columns;
+        if (f->best[at].id && compare_risks(a, f->best[at]) >= 0) return;
+        for (; at < end && (!f->best[at].id || compare_risks(a, f->best[at]) < 0); at++) {
+            f->best[at] = a;
+            f->risk[at] = (double)a.loss / (double)a.id;
+            f->weight[2 * at] = weight[0];
+            f->weight[2 * at + 1] = weight[1];
+            f->v[at] = v;
+        }
+    }
+}
+
+/* Crossing ID and loss mass of a box, by class. */
+typedef struct {
+    double id[CLASSES], loss[CLASSES];
+} Shares;
+
+static Shares shares_of(const Search *s, const Box *box, const int64_t *sums)
+{
+    const Frontier *f = s->frontier;
+    Shares shares;
+    if (f->class_of) {
+        for (int c = 0; c < f->classes; c++) {
+            shares.id[c] = (double)sums[s->tree->width + 2 * c];
+            shares.loss[c] = (double)sums[s->tree->width + 2 * c + 1];
+        }
+        return shares;
+    }
+    shares.loss[0] = 0;
+    shares.loss[1] = (double)box->crossing.loss;
+    shares.id[1] = f->high[1] > 0 ? shares.loss[1] / f->high[1] : 0;
+    shares.id[0] = (double)box->crossing.id - shares.id[1];
+    return shares;
+}
+
+typedef struct {
+    double lower, slack; /* L - r*nI is at least lower - slack */
+    double most_id;
+    int needed; /* more than what pays had to be taken */
+} Estimate;
+
+static Estimate estimate(const Frontier *f, const Shares *shares, double id, double loss, double r,
+                         double required)
+{
+    Estimate e = {loss - r * id, loss + r * id, id, 0};
+    for (int c = 0; c < f->classes; c++) {
+        double whole = shares->loss[c] - r * shares->id[c], taken = shares->id[c];
+        if (f->low[c] >= r && f->high[c] > r) {
+            double need = required - e.most_id;
+            if (need <= 0) break;
+            e.needed = 1;
+            if (need < taken) {
+                taken = need;
+                whole = (f->low[c] - r) * need;
+            }
+        } else if (f->high[c] > r) {
+            whole = (f->low[c] - r) * taken;
+        }
+        e.lower += whole;
+        e.slack += fabs(whole) + r * taken;
+        e.most_id += taken;
+    }
+    e.slack *= SLACK;
+    return e;
+}
+
+/* Whether a box whose F is about zero cannot win: F is positive, or zero for certain with less
+ * ID or no less OOD mass. With whole numbers of losses per ID mass F is found in integers. */
+static int loses_tie(const Search *s, const Box *box, const int64_t *sums, const Estimate *e,
+                     int64_t required, Accepted best)
+{
+    int64_t unit = s->tree->unit[UNIT_LOSS];
+    Accepted a = accepted_by(sums, s->tree->sets);
+    if (e->slack > 0) {
+        if (!s->simple || s->tree->unit[UNIT_ID] > 1) return 0;
+        int lossy_pays = (wide)unit * best.id <= (wide)best.loss;
+        int64_t lossy = lossy_pays || unit == 0 ? 0 : box->crossing.loss / unit;
+        int64_t id = a.id + box->crossing.id - lossy, need = required > id ? required - id : 0;
+        wide loss = a.loss + (lossy_pays ? box->crossing.loss : (wide)need * unit);
+        wide left = loss * best.id, right = (wide)best.loss * (id + need);
+        if (left != right) return left > right;
+    }
+    if (e->most_id != (double)best.id) return e->most_id < (double)best.id;
+    return a.ood >= best.ood;
+}
+
+static int judge_frontier(Search *s, Box *box, const int64_t *sums)
+{
+    const Frontier *f = s->frontier;
+    Accepted certain = accepted_by(sums, s->tree->sets);
+    int column = column_of(f, certain.ood), verdict = HOPELESS;
+    int row = row_of(f, certain.id + box->crossing.id);
+    double gap = s->stage < STAGES ? gap_of_stage[s->stage] : 0;
+    if (column == f->columns || certain.id + box->crossing.id < 1) return HOPELESS;
+    Shares shares = shares_of(s, box, sums);
+    for (; row >= 0; row--) {
+        int64_t at = (int64_t)row * f->columns + column;
+        box->merit = -HUGE_VAL;
+        if (f->best[at].id == 0) return PROMISING;
+        Estimate e = estimate(f, &shares, (double)certain.id, (double)certain.loss, f->risk[at],
+                              (double)f->id.level[row]);
+        box->merit = e.lower;
+        /* The gap is measured on the losses that the best set would have. */
+        if (e.lower < -e.slack - gap * f->risk[at] * e.most_id) return PROMISING;
+        if (e.lower < -e.slack ||
+            (e.lower <= e.slack && !loses_tie(s, box, sums, &e, f->id.level[row], f->best[at]))) {
+            if (gap == 0) return PROMISING;
+            verdict = PUT_OFF;
+        }
+        /* The rows further down ask for even less risk, and not for more ID. */
+        if (!e.needed) break;
+    }
+    return verdict;
+}
+
+static double price_of(const int64_t *mass) { return (double)mass[LOSS] / (double)mass[ID]; }
+
+/* Put points with ID mass into classes of loss per ID mass; class 0 has none. */
+static int make_classes(const Tree *tree, Frontier *f)
+{
+    int64_t points = tree->points, priced = 0;
+    Keyed *price = malloc(2 * (size_t)points * sizeof *price);
+    f->class_of = calloc((size_t)points, 1);
+    f->class_sums = calloc(2 * CLASSES * (size_t)tree->nodes, sizeof *f->class_sums);
+    if (!price || !f->class_of || !f->class_sums) {
+        free(price);
+        return -1;
+    }
+    for (int64_t i = 0; i < points; i++) {
+        const int64_t *mass = tree->mass + i * tree->width;
+        if (mass[ID] > 0 && mass[LOSS] > 0) {
+            price[priced].key = price_of(mass);
+            price[priced++].item = (int32_t)i;
+        }
+    }
+    sort_keyed(price, price + points, priced);
+    f->classes = CLASSES;
+    for (int c = 0; c < CLASSES; c++) f->low[c] = f->high[c] = 0;
+    for (int64_t k = 0; k < priced; k++) {
+        int c = 1 + (int)(k * (CLASSES - 1) / priced);
+        f->class_of[price[k].item] = (uint8_t)c;
+        if (f->high[c] == 0) f->low[c] = price[k].key;
+        f->high[c] = price[k].key;
+    }
+    free(price);
+    return 0;
+}
+
+static void add_up_classes(const Tree *tree, Frontier *f)
+{
+    for (int64_t k = tree->nodes - 1; k >= 0; k--) {
+        int64_t *into = f->class_sums + 2 * CLASSES * k;
+        const Node *node = tree->node + k;
+        if (node->child) {
+            const int64_t *part = f->class_sums + 2 * CLASSES * (int64_t)node->child;
+            for (int c = 0; c < 2 * CLASSES; c++) into[c] = part[c] + part[2 * CLASSES + c];
+            continue;
+        }
+        for (int64_t i = node->first; i < node->end; i++) {
+            into[2 * f->class_of[i]] += tree->mass[i * tree->width + ID];
+            into[2 * f->class_of[i] + 1] += tree->mass[i * tree->width + LOSS];
+        }
+    }
+}
+
+static int try_directions(Search *s, const int64_t *quarter, int quarters)
+{
+    for (int k = 0; k < FSTARTS * quarters; k++) {
+        Chart chart = octant(s->tree, (int)quarter[k / FSTARTS], 0);
+        double angle = (k % FSTARTS + 0.4653) * RIGHT_ANGLE / FSTARTS;
+        double weight[2] = {chart.fixed * cos(angle), chart.step * sin(angle)};
+        double largest = fmax(fabs(weight[0]), fabs(weight[1]));
+        weight[0] /= largest;
+        weight[1] /= largest;
+        s->stage = 0;
+        if (explore_direction(s, weight)) return -1;
+    }
+    return 0;
+}
+
+/* `s` must have been opened after the classes were set. */
+int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters)
+{
+    s->frontier = f;
+    s->judge = judge_frontier;
+    s->wanted = frontier_wanted;
+    s->take = frontier_take;
+    if (s->tree->points == 0) return 0;
+    if (units_known(s)) {
+        const int64_t *unit = s->tree->unit;
+        f->classes = 2;
+        f->low[0] = f->high[0] = f->low[1] = f->high[1] = 0;
+        if (unit[UNIT_LOSS] > 0)
+            f->low[1] = f->high[1] = (double)unit[UNIT_LOSS] / (double)unit[UNIT_ID];
+    } else {
+        if (make_classes(s->tree, f)) return -1;
+        add_up_classes(s->tree, f);
+        s->classes = f->classes;
+        s->class_of = f->class_of;
+        s->class_sums = f->class_sums;
+    }
+    f->rows = f->id.count;
+    f->columns = f->ood.count;
+    index_levels(&f->id, s->tree->sums[ID]);
+    index_levels(&f->ood, accepted_by(s->tree->sums, s->tree->sets).ood);
+    if (search_open(s) || try_directions(s, quarter, quarters)) return -1;
+    s->stage = 0;
+    return explore(s, quarter, quarters);
+}

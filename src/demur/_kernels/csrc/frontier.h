@@ -1,0 +1,33 @@
+/* The best half-plane for every pair of a required ID and an allowed OOD mass. */
+#ifndef DEMUR_FRONTIER_H
+#define DEMUR_FRONTIER_H
+
+#include "search.h"
+
+#define CLASSES 12
+
+/* Ascending levels, with a table that brackets the place of a number among them. */
+#define BRACKETS 1024
+
+typedef struct {
+    const int64_t *level;
+    int count;
+    double scale;
+    int least[BRACKETS + 1], most[BRACKETS + 1];
+} Levels;
+
+typedef struct {
+    Levels id, ood; /* rows and columns */
+    int rows, columns;
+    Accepted *best;                      /* rows x columns, id 0 for none */
+    double *risk;                        /* of `best`, infinite for none */
+    double *weight, *v;                  /* of a half-plane that attains it */
+    int classes;
+    double low[CLASSES], high[CLASSES]; /* loss per ID mass within a class of points */
+    uint8_t *class_of;                  /* per point; NULL when losses are regular */
+    int64_t *class_sums;                /* per node */
+} Frontier;
+
+int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters);
+
+#endif

@@ -1,0 +1,63 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "search.h"
+
+int make_room(void **array, size_t count, size_t size)
+{
+    void *grown = realloc(*array, (count ? count : 1) * size);
+    if (!grown) return -1;
+    *array = grown;
+    return 0;
+}
+
+int reserve_items(Items *items, int64_t count)
+{
+    if (count <= items->room) return 0;
+    if (make_room((void **)&items->item, 2 * (size_t)count, sizeof *items->item)) return -1;
+    items->room = 2 * count;
+    return 0;
+}
+
+int stack_push(Stack *stack, const Box *box, const Items *items, const int64_t *sums, int row_size)
+{
+    if (stack->count == stack->room) {
+        size_t room = 2 * (size_t)stack->room + 64;
+        if (make_room((void **)&stack->box, room, sizeof *stack->box) ||
+            make_room((void **)&stack->sums, room * (size_t)row_size, sizeof *stack->sums))
+            return -1;
+        stack->room = (int64_t)room;
+    }
+    Items *all = &stack->items;
+    if (reserve_items(all, all->count + items->count)) return -1;
+    Box *top = stack->box + stack->count;
+    *top = *box;
+    top->count = (int32_t)items->count;
+    memcpy(all->item + all->count, items->item, (size_t)items->count * sizeof *all->item);
+    memcpy(stack->sums + stack->count * row_size, sums, (size_t)row_size * sizeof *sums);
+    all->count += items->count;
+    stack->count++;
+    return 0;
+}
+
+int stack_pop(Stack *stack, Box *box, Items *items, int64_t *sums, int row_size)
+{
+    stack->count--;
+    *box = stack->box[stack->count];
+    memcpy(sums, stack->sums + stack->count * row_size, (size_t)row_size * sizeof *sums);
+    if (reserve_items(items, box->count)) return -1;
+    stack->items.count -= box->count;
+    items->count = box->count;
+    memcpy(items->item, stack->items.item + stack->items.count,
+           (size_t)box->count * sizeof *items->item);
+    return 0;
+}
+
+void stack_clear(Stack *stack) { stack->count = stack->items.count = 0; }
+
+void stack_free(Stack *stack)
+{
+    free(stack->box);
+    free(stack->sums);
+    free(stack->items.item);
+}

@@ -1,0 +1,154 @@
+"""The data sets of Table 2, read from a folder in their official layouts."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from demur.errors import InvalidInputError
+from demur.reproduce.data_batches import read_batch
+from demur.reproduce.data_images import Pixels, jpeg_coded, pillow
+
+Labels = npt.NDArray[np.int64]
+
+LETTERS = "ABCDEFGHIJ"
+UNREADABLE = {
+    "A/RGVtb2NyYXRpY2FCb2xkT2xkc3R5bGUgQm9sZC50dGY=.png",
+    "F/Q3Jvc3NvdmVyIEJvbGRPYmxpcXVlLnR0Zg==.png",
+}
+"""Two files of the official archive of notMNIST are not images."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSet:
+    """Images of one data set, in the order to which split files refer."""
+
+    name: str
+    files: tuple[Path, ...]
+    """All files the images are read from."""
+    read: Callable[[tuple[Path, ...]], tuple[Pixels, Labels]]
+
+    def load(self) -> tuple[Pixels, Labels]:
+        """Return the images and their classes; the last two sets are kept in memory."""
+        return _load(self)
+
+    def fingerprint(self) -> str:
+        """Return a digest that changes when a file is replaced."""
+        digest = hashlib.sha256(self.name.encode())
+        for path in self.files:
+            status = path.stat()
+            digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+        return digest.hexdigest()
+
+
+@lru_cache(maxsize=2)
+def _load(images: ImageSet) -> tuple[Pixels, Labels]:
+    return images.read(images.files)
+
+
+def image_set(name: str, folder: str | os.PathLike[str]) -> ImageSet:
+    """Return a data set of `SETS` in `folder`, or say which of its files is missing."""
+    find, read = SETS[name]
+    base = Path(folder)
+    files = tuple(find(base))
+    missing = [path for path in files if not path.is_file()]
+    if missing or not files:
+        what = str(missing[0]) if missing else f"{base} (no images in it)"
+        raise InvalidInputError(
+            f"the images of {name!r} are missing: {what}. Put the official files there, or add "
+            "--download"
+        )
+    return ImageSet(name, files, read)
+
+
+def _read_idx(path: Path) -> npt.NDArray[np.uint8]:
+    with gzip.open(path, "rb") as file:
+        raw = file.read()
+    axes = raw[3]
+    shape = np.frombuffer(raw, ">i4", axes, 4)
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
+
+
+def _read_mnist(files: tuple[Path, ...]) -> tuple[Pixels, Labels]:
+    images = [jpeg_coded(_read_idx(path)) for path in files[::2]]
+    labels = [_read_idx(path) for path in files[1::2]]
+    return np.concatenate(images), np.concatenate(labels).astype(np.int64)
+
+
+def _find_mnist(folder: str, parts: tuple[str, ...], base: Path) -> list[Path]:
+    kinds = ("images-idx3", "labels-idx1")
+    return [base / folder / f"{part}-{kind}-ubyte.gz" for part in parts for kind in kinds]
+
+
+def _find_notmnist(base: Path) -> list[Path]:
+    root = base / "notMNIST_small"
+    names = [
+        f"{letter}/{path.name}" for letter in LETTERS for path in (root / letter).glob("*.png")
+    ]
+    return [root / name for name in sorted(set(names) - UNREADABLE)]
+
+
+def _read_pictures(files: tuple[Path, ...], mode: str) -> Pixels:
+    image = pillow()
+    rows = []
+    for path in files:
+        with image.open(path) as picture:
+            rows.append(np.asarray(picture.convert(mode)))
+    return np.stack(rows)
+
+
+def _read_notmnist(files: tuple[Path, ...]) -> tuple[Pixels, Labels]:
+    letters = [LETTERS.index(path.parent.name) for path in files]
+    return _read_pictures(files, "L"), np.array(letters, np.int64)
+
+
+def _find_batches(folder: str, names: tuple[str, ...], base: Path) -> list[Path]:
+    return [base / folder / name for name in names]
+
+
+def _read_batches(labels: str, files: tuple[Path, ...]) -> tuple[Pixels, Labels]:
+    batches = [read_batch(path) for path in files]
+    planes = np.concatenate([batch["data"] for batch in batches]).reshape(-1, 3, 32, 32)
+    classes = np.concatenate([np.asarray(batch[labels], np.int64) for batch in batches])
+    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), classes
+
+
+def _find_tiny(base: Path) -> list[Path]:
+    folder = base / "tiny-imagenet-200" / "val" / "images"
+    return [folder / f"val_{i}.JPEG" for i in range(10_000)]
+
+
+def _read_tiny(files: tuple[Path, ...]) -> tuple[Pixels, Labels]:
+    # The classes play no part: the set is only ever used as OOD.
+    return _read_pictures(files, "RGB"), np.full(len(files), -1, np.int64)
+
+
+_CIFAR10 = "cifar-10-batches-py"
+_TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
+SETS: dict[str, tuple[Callable[[Path], list[Path]], Any]] = {
+    "mnist-train": (partial(_find_mnist, "mnist", ("train",)), _read_mnist),
+    "mnist-test": (partial(_find_mnist, "mnist", ("t10k",)), _read_mnist),
+    "mnist-all": (partial(_find_mnist, "mnist", ("train", "t10k")), _read_mnist),
+    "fashionmnist-test": (partial(_find_mnist, "fashion-mnist", ("t10k",)), _read_mnist),
+    "notmnist": (_find_notmnist, _read_notmnist),
+    "cifar10-train": (partial(_find_batches, _CIFAR10, _TRAIN), partial(_read_batches, "labels")),
+    "cifar10-test": (
+        partial(_find_batches, _CIFAR10, ("test_batch",)),
+        partial(_read_batches, "labels"),
+    ),
+    "cifar100-test": (
+        partial(_find_batches, "cifar-100-python", ("test",)),
+        partial(_read_batches, "fine_labels"),
+    ),
+    "tin-val": (_find_tiny, _read_tiny),
+}
+"""How to find and read each set."""

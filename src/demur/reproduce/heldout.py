@@ -1,0 +1,236 @@
+"""The study the paper lacks: tune on one half of the data, look at the other, many times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from demur._arrays import FloatArray, IntArray
+from demur.core.models import TprFprModel
+from demur.core.rates import evaluate
+from demur.core.sample import Sample
+from demur.detectors import PlugIn, Sirc
+from demur.errors import InfeasibleError
+from demur.reproduce.data_download import Notify
+from demur.reproduce.table2 import fpr_target
+from demur.reproduce.table2_scores import Scores
+from demur.reproduce.table2_setups import MIN_TPR, PAIRS, SINGLES, TITLES
+from demur.tuning.tune import tune
+
+BEST = "best single"
+MEASURES = ("tuned risk", "held-out risk", "TPR", "FPR", "FPR bound")
+_CONFIDENCE_TAIL = 0.975
+PLUG_IN_COSTS = (0.001, 0.01, 0.1, 0.5, 0.9)
+"""Costs of accepting an OOD input, of which the plug-in rule takes the best on the tuning half."""
+
+
+class _Halves(NamedTuple):
+    tuning: Sample
+    test: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One method on one OOD set: what each split gave, NaN where it was unable."""
+
+    values: FloatArray
+    """Shape (splits, 5), columns as in `MEASURES`."""
+
+    def mean(self, measure: str) -> float:
+        """Return the mean over the splits that were able."""
+        column = self.values[:, MEASURES.index(measure)]
+        known = column[~np.isnan(column)]
+        return float(known.mean()) if len(known) else math.nan
+
+    @property
+    def unable(self) -> int:
+        """Number of splits in which no rule met the bounds on the tuning half."""
+        return int(np.isnan(self.values[:, 0]).sum())
+
+    def kept(self) -> tuple[float, float]:
+        """Return the share of splits in which the held-out half met the bounds on TPR and FPR."""
+        known = self.values[~np.isnan(self.values[:, 0])]
+        return float(np.mean(known[:, 2] >= MIN_TPR)), float(np.mean(known[:, 3] <= known[:, 4]))
+
+
+class Difference(NamedTuple):
+    """Held-out risk of a double score minus that of another method, split by split."""
+
+    mean: float
+    low: float
+    high: float
+    wins: float
+    """Share of splits in which the double score has the smaller risk."""
+    losses: float
+
+
+@dataclass(frozen=True, slots=True)
+class Heldout:
+    """Outcomes by OOD set and method."""
+
+    scores: Scores
+    outcomes: Mapping[str, Mapping[str, Outcome]]
+    splits: int
+
+    def difference(self, ood: str, pair: str, other: str) -> Difference:
+        """Compare a double score with another method on the same splits."""
+        first, second = (self.outcomes[ood][name].values[:, 1] for name in (pair, other))
+        gap = first - second
+        gap = gap[~np.isnan(gap)]
+        if len(gap) < 2:
+            return Difference(*[math.nan] * 5)
+        # Splits share rows: with halves, the variance of the mean does not fall below that of
+        # one split (Nadeau and Bengio's correction).
+        error = math.sqrt((1 / len(gap) + 1) * gap.var(ddof=1)) * _t_quantile(len(gap) - 1)
+        mean = float(gap.mean())
+        wins, losses = float(np.mean(gap < 0)), float(np.mean(gap > 0))
+        return Difference(mean, mean - error, mean + error, wins, losses)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, NaN (unable) as None."""
+        return {
+            "id": self.scores.setup.id,
+            "network": self.scores.network,
+            "bank": self.scores.bank,
+            "splits": self.splits,
+            "ood": {
+                ood: {
+                    "methods": {name: _means(outcome) for name, outcome in rows.items()},
+                    "differences": {
+                        pair: {
+                            other: {
+                                key: _plain(value)
+                                for key, value in self.difference(ood, pair, other)
+                                ._asdict()
+                                .items()
+                            }
+                            for other in rivals(pair)
+                        }
+                        for pair in PAIRS
+                    },
+                }
+                for ood, rows in self.outcomes.items()
+            },
+        }
+
+    def __str__(self) -> str:
+        from demur.reproduce.heldout_text import render
+
+        return render(self)
+
+
+def rivals(pair: str) -> tuple[str, ...]:
+    """Return what a double score is compared with."""
+    risk, ood = PAIRS[pair]
+    return (BEST, risk, ood, f"sirc {pair}", f"plug-in {pair}")
+
+
+def heldout(
+    scores: Scores, *, splits: int = 100, seed: int = 0, notify: Notify | None = None
+) -> Heldout:
+    """Tune every method on a random half of ID and OOD images and evaluate it on the other.
+
+    The FPR bound is, as in Table 2, the largest FPR any single score needs for TPR 0.8, on the
+    tuning half. "best single" is the single score with the smallest risk on the tuning half.
+
+    Parameters
+    ----------
+    scores
+        From `demur.reproduce.table2_scores.compute_scores`.
+    """
+    outcomes: dict[str, dict[str, Outcome]] = {}
+    for ood in scores.setup.ood:
+        found: dict[str, list[list[float]]] = {}
+        for i, rng in enumerate(np.random.default_rng(seed).spawn(splits)):
+            for method, values in _one_split(scores, ood, rng).items():
+                found.setdefault(method, []).append(values)
+            if notify is not None:
+                notify(f"held-out {ood}", i + 1, splits)
+        outcomes[ood] = {method: Outcome(np.array(values)) for method, values in found.items()}
+    return Heldout(scores, outcomes, splits)
+
+
+def _one_split(scores: Scores, ood: str, rng: np.random.Generator) -> dict[str, list[float]]:
+    whole = scores.sample("msp", ood)
+    own, foreign = _half(whole.n_id, rng), _half(whole.n_ood, rng)
+    halves = {name: _halves(scores.sample(name, ood), own, foreign) for name in TITLES}
+    target, _ = fpr_target({name: halves[name].tuning for name in SINGLES})
+    found = {name: _tuned(both, target) for name, both in halves.items()}
+    for pair in PAIRS:
+        found[f"sirc {pair}"] = _tuned(_sirc(halves[pair]), target)
+        tried = [_tuned(_plug_in(halves[pair], cost), target) for cost in PLUG_IN_COSTS]
+        found[f"plug-in {pair}"] = _best(tried)
+    return {**found, BEST: _best([found[name] for name in SINGLES])}
+
+
+def _best(found: list[list[float]]) -> list[float]:
+    """Return the outcome with the smallest risk on the tuning half."""
+    return min(found, key=lambda values: (math.isnan(values[0]), values[0]))
+
+
+def _half(n: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    order = rng.permutation(n)
+    return order[: n // 2], order[n // 2 :]
+
+
+def _halves(
+    sample: Sample, own: tuple[IntArray, IntArray], foreign: tuple[IntArray, IntArray]
+) -> _Halves:
+    parts = [
+        Sample(sample.id_scores[i], sample.id_loss[i], sample.ood_scores[o])
+        for i, o in zip(own, foreign, strict=True)
+    ]
+    return _Halves(*parts)
+
+
+def _sirc(both: _Halves) -> _Halves:
+    return _combined(both, Sirc().fit(both.tuning.id_scores[:, 1]).score)
+
+
+def _plug_in(both: _Halves, cost: float) -> _Halves:
+    rule = PlugIn(reject_id=0.0, accept_ood=cost)
+    fitted = rule.fit(both.tuning.id_scores[:, 1], both.tuning.ood_scores[:, 1])
+    return _combined(both, fitted.score)
+
+
+def _combined(both: _Halves, score: Callable[..., FloatArray]) -> _Halves:
+    """Return the halves with one score made of their two."""
+    return _Halves(
+        *(Sample(score(*s.id_scores.T), s.id_loss, score(*s.ood_scores.T)) for s in both)
+    )
+
+
+def _tuned(both: _Halves, target: Fraction) -> list[float]:
+    try:
+        tuned = tune(both.tuning, TprFprModel(MIN_TPR, target))
+    except InfeasibleError:
+        return [math.nan] * len(MEASURES)
+    seen = evaluate(tuned.rule, both.test)
+    risks = [tuned.point.selective_risk, seen.selective_risk]
+    return [*risks, seen.tpr, seen.fpr, float(target)]
+
+
+def _means(outcome: Outcome) -> dict[str, float | None]:
+    tpr_kept, fpr_kept = outcome.kept() if outcome.unable < len(outcome.values) else (math.nan,) * 2
+    means = {measure: _plain(outcome.mean(measure)) for measure in MEASURES}
+    return {
+        **means,
+        "TPR bound kept": _plain(tpr_kept),
+        "FPR bound kept": _plain(fpr_kept),
+        "unable": float(outcome.unable),
+    }
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _t_quantile(freedom: int) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf(_CONFIDENCE_TAIL, freedom))

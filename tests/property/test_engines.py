@@ -1,0 +1,100 @@
+"""Both engines find the optimum that the plain reference finds, in every model."""
+
+import numpy as np
+import pytest
+from instances import random_model, random_rows, to_sample
+
+from demur._kernels import branch, compiled, exact, reference
+from demur.core.points import Points
+from demur.tuning.charts import direction_set
+from demur.tuning.prepared import kernel_arguments
+
+ENGINES = [
+    pytest.param(branch, id="numpy"),
+    pytest.param(
+        compiled,
+        id="compiled",
+        marks=pytest.mark.skipif(not compiled.AVAILABLE, reason="the extension is not built"),
+    ),
+]
+
+
+def by_reference(points, arguments, directions):
+    """Return objective-tied best masses over all charts."""
+    found = []
+    for chart in direction_set(directions).charts:
+        x, y = chart.coordinates(points.scores)
+        merged = reference.merge(x, y, points.id, points.ood, points.loss)
+        cells = reference.search_chart(merged, *arguments)
+        if cells is not None:
+            found.append((cells.id, cells.ood, cells.loss))
+    if not found:
+        return None
+    nI, nO, L = np.array(found).T
+    row = exact.best(nI, nO, L, arguments[0], arguments[1])[0]
+    return found[row][:2]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("directions", ["nonneg", "circle"])
+def test_same_optimum_as_the_reference(engine, directions):
+    rng = np.random.default_rng(7)
+    for _ in range(250):
+        rows = random_rows(rng, 2)
+        _, model = random_model(rng, rows)
+        points = Points.of(to_sample(rows))
+        arguments = kernel_arguments(model.program(points.totals))
+        tree = engine.prepare(points.scores, points.id, points.ood, points.loss)
+        outcome = engine.search(tree, direction_set(directions).quarters, *arguments)
+        expected = by_reference(points, arguments, directions)
+        if expected is None:
+            assert len(outcome.v) == 0 and outcome.status == "infeasible"
+            continue
+        assert (outcome.id, outcome.ood) == expected
+        for (p, q), v in zip(outcome.weights, outcome.v, strict=True):
+            taken = p * points.scores[:, 0] + q * points.scores[:, 1] <= v
+            assert points.id[taken].sum() == outcome.id
+            assert points.ood[:, taken].sum() == outcome.ood
+            assert points.loss[taken].sum() == outcome.loss
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("n", [300, 1200])
+def test_same_optimum_on_continuous_scores(engine, n):
+    rng = np.random.default_rng(n)
+    scores = rng.normal(size=(n, 2))
+    scores[:, 0] = np.exp(8 * scores[:, 0])
+    masses = np.zeros((3, n), np.int64)
+    masses[0, ::2], masses[1, 1::2] = 1, 1
+    masses[2, ::2] = rng.random(len(masses[2, ::2])) < 0.2
+    arguments = (np.array([1, 0, 0]), True, n // 4, np.array([n // 3]), np.array([[0, 0]]))
+    tree = engine.prepare(scores, masses[0], masses[1:2], masses[2])
+    outcome = engine.search(tree, (0,), *arguments)
+    merged = reference.merge(scores[:, 0], scores[:, 1], masses[0], masses[1:2], masses[2])
+    expected = reference.search_chart(merged, *arguments)
+    assert (outcome.id, outcome.ood, outcome.loss) == (expected.id, expected.ood, expected.loss)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_gap_and_budget_are_honest(engine):
+    rng = np.random.default_rng(3)
+    n = 3000
+    scores = rng.normal(size=(n, 2))
+    masses = np.zeros((3, n), np.int64)
+    masses[0, ::2], masses[1, 1::2] = 1, 1
+    masses[2, ::2] = rng.random(n // 2) < 0.5
+    arguments = (np.array([1, 0, 0]), True, n // 3, np.array([n]), np.array([[0, 0]]))
+    tree = engine.prepare(scores, masses[0], masses[1:2], masses[2])
+    best = engine.search(tree, (0,), *arguments)
+    assert best.status == "optimal"
+    optimum = best.loss / best.id
+    assert best.lower_bound == pytest.approx(optimum)
+    loose = engine.search(tree, (0,), *arguments, gap=0.05)
+    assert loose.loss / loose.id <= optimum + 0.05
+    assert loose.lower_bound <= optimum
+    short = engine.search(tree, (0,), *arguments, budget=3)
+    assert short.status == "budget"
+    assert short.lower_bound <= optimum
+    again = engine.reweight(tree, 2 * masses[0], masses[1:2], 2 * masses[2])
+    doubled = engine.search(again, (0,), arguments[0], True, 2 * (n // 3), *arguments[3:])
+    assert (doubled.id, doubled.loss) == (2 * best.id, 2 * best.loss)
