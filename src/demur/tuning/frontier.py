@@ -21,7 +21,7 @@ from demur.tuning.cells import best_by_search
 from demur.tuning.charts import Directions, direction_set
 from demur.tuning.envelope import Search, is_swept, operating_points
 from demur.tuning.prepared import Prepared, as_prepared
-from demur.tuning.settle import Rules, settle
+from demur.tuning.settle import LazyLines, Rules, settle
 from demur.tuning.surface import Surface
 
 # Up to this many rows, looking at all pairs of them is faster than searching.
@@ -45,10 +45,20 @@ class Frontier:
     """Number (weight) of ID accepted by the best rule."""
     accepted_ood: FloatArray
     accepted_loss: FloatArray
-    directions: FloatArray
-    """Shape (rows, columns, k): the direction of a rule that attains the risk."""
-    thresholds: FloatArray
     score_names: tuple[str, ...] | None
+    _cells: IntArray
+    """Which of the different rules each cell has, -1 for none."""
+    _lines: LazyLines
+
+    @property
+    def directions(self) -> FloatArray:
+        """Shape (rows, columns, k): the direction of a rule that attains the risk."""
+        return self._all_lines()[..., :-1]
+
+    @property
+    def thresholds(self) -> FloatArray:
+        """Shape (rows, columns): the threshold of a rule that attains the risk."""
+        return self._all_lines()[..., -1]
 
     def rule(self, row: int, column: int) -> Rule:
         """Return a rule that attains the risk of ``min_tpr[row]``, ``max_fpr[column]``.
@@ -63,11 +73,12 @@ class Frontier:
         """
         if np.isnan(self.selective_risk[row, column]):
             raise self._infeasible(row, column)
-        return Rule(
-            tuple(self.directions[row, column]),
-            float(self.thresholds[row, column]),
-            score_names=self.score_names,
-        )
+        *direction, threshold = self._lines(self._cells[row, column][None])[0].tolist()
+        return Rule(tuple(direction), threshold, score_names=self.score_names)
+
+    def _all_lines(self) -> FloatArray:
+        lines = self._lines(np.arange(self._cells.max(initial=-1) + 1))
+        return _by_cell(lines, self._cells)
 
     def _infeasible(self, row: int, column: int) -> InfeasibleError:
         able = ~np.isnan(self.selective_risk)
@@ -111,8 +122,7 @@ def frontier(
     min_tpr, max_fpr
         Ascending levels in [0, 1]; 0, 0.01, ..., 1 by default.
     directions, search, ood
-        As in `tune`. With two scores the exact search of a grid of 101 x 101 bounds costs
-        about as much as a thousand calls of `tune`; ``search=Grid(360)`` is cheaper.
+        As in `tune`.
 
     Examples
     --------
@@ -129,12 +139,14 @@ def frontier(
     totals = prepared.points.totals
     min_id = np.array([TprFprModel(a).program(totals).min_id for a in tprs])
     max_ood = np.array([TprFprModel(0, b).program(totals).max_ood for b in fprs]).T
-    if is_swept(prepared.points, search) or len(prepared.points.scores) <= _FEW:
+    is_enumerated = is_swept(prepared.points, search) or len(prepared.points.scores) <= _FEW
+    if is_enumerated:
         best, cells = _by_enumeration(prepared.points, directions, search, min_id, max_ood)
     else:
         best, cells = _by_search(prepared, directions, min_id, max_ood)
-    table = _table(totals, best, cells)
-    accepted_id, accepted_ood, accepted_loss = np.moveaxis(table[..., :3], -1, 0)
+    lines = LazyLines(prepared.points, best, directions, settled=is_enumerated)
+    masses = _by_cell(_weights(totals, best), cells)
+    accepted_id, accepted_ood, accepted_loss = np.moveaxis(masses, -1, 0)
     return Frontier(
         min_tpr=np.array(tprs, float),
         max_fpr=np.array(fprs, float),
@@ -142,9 +154,9 @@ def frontier(
         accepted_id=accepted_id,
         accepted_ood=accepted_ood,
         accepted_loss=accepted_loss,
-        directions=table[..., 3:-1],
-        thresholds=table[..., -1],
         score_names=prepared.sample.score_names,
+        _cells=cells,
+        _lines=lines,
     )
 
 
@@ -174,11 +186,7 @@ def _by_search(
     program = TprFprModel(0).program(prepared.points.totals)
     allowed = direction_set(directions)
     at_once = prepared.all_bounds(allowed, min_id, max_ood)
-    best, cells = at_once or best_by_search(prepared, program, allowed, min_id, max_ood)
-    settled, met = settle(prepared.points, best, directions)
-    # A line that float64 cannot bring to unit length stays as the search found it.
-    lines = np.where(met[:, None], settled.lines, best.lines)
-    return best._replace(lines=lines), cells
+    return at_once or best_by_search(prepared, program, allowed, min_id, max_ood)
 
 
 def _levels(name: str, levels: Sequence[Number]) -> list[Fraction]:
@@ -189,16 +197,18 @@ def _levels(name: str, levels: Sequence[Number]) -> list[Fraction]:
     return exact_levels
 
 
-def _table(totals: Totals, best: Rules, cells: IntArray) -> FloatArray:
-    """Return accepted weights and line of each cell, shape (rows, columns, 3 + k + 1)."""
-    rows = np.column_stack(
+def _weights(totals: Totals, best: Rules) -> FloatArray:
+    """Return accepted ID, OOD and loss of each rule, shape (rules, 3)."""
+    return np.column_stack(
         [
             best.id * 2.0**-totals.id_exponent,
             best.ood * 2.0**-totals.ood_exponent,
             best.loss * 2.0**-totals.loss_exponent,
-            best.lines,
         ]
     )
-    # Cell -1 is the row of NaN at the end.
+
+
+def _by_cell(rows: FloatArray, cells: IntArray) -> FloatArray:
+    """Return the row of each cell, NaN for cell -1."""
     table: FloatArray = np.vstack([rows, np.full(rows.shape[1], np.nan)])[cells]
     return table

@@ -69,6 +69,30 @@ def settle(points: Points, rules: Rules, directions: Directions) -> tuple[Rules,
     return rules._replace(lines=lines), met
 
 
+class LazyLines:
+    """The lines of rules, each settled when it is first asked for.
+
+    Settling takes a pass over the points for each line, and few of many are ever deployed.
+    """
+
+    def __init__(
+        self, points: Points, rules: Rules, directions: Directions, *, settled: bool
+    ) -> None:
+        self._points, self._rules, self._directions = points, rules, directions
+        self._lines = rules.lines.copy()
+        self._settled = np.full(len(rules.id), settled)
+
+    def __call__(self, rows: IntArray) -> FloatArray:
+        """Return the lines of some rules."""
+        new = rows[~self._settled[rows]]
+        if len(new):
+            settled, met = settle(self._points, self._rules.take(new), self._directions)
+            # A line that float64 cannot bring to unit length stays as the search found it.
+            self._lines[new[met]] = settled.lines[met]
+            self._settled[new] = True
+        return self._lines[rows]
+
+
 def settled_lines(
     points: Points,
     lines: Lines,

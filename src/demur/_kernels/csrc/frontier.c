@@ -20,17 +20,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef FSTARTS
-#define FSTARTS 12
-#endif
+#define STARTS 12      /* single directions tried per quarter, */
+#define START_STAGES 1 /* without what promises little */
 #define RIGHT_ANGLE 1.5707963267948966
 #define SLACK 4e-15
 
 /* Boxes that promise improvements by less than a gap, relative to the risk, are put off. */
-#ifndef GAPS
-#define GAPS 0.1, 0.03, 0.01, 0.003
-#endif
-static const double gap_of_stage[] = {GAPS};
+static const double gap_of_stage[] = {0.1, 0.03, 0.01, 0.003};
 #define STAGES ((int)(sizeof gap_of_stage / sizeof *gap_of_stage))
 
 /* Sign of the difference of selective risks, then larger ID, then smaller OOD mass. */
@@ -260,14 +256,15 @@ static void add_up_classes(const Tree *tree, Frontier *f)
 
 static int try_directions(Search *s, const int64_t *quarter, int quarters)
 {
-    for (int k = 0; k < FSTARTS * quarters; k++) {
-        Chart chart = octant(s->tree, (int)quarter[k / FSTARTS], 0);
-        double angle = (k % FSTARTS + 0.4653) * RIGHT_ANGLE / FSTARTS;
+    for (int k = 0; k < STARTS * quarters; k++) {
+        Chart chart = octant(s->tree, (int)quarter[k / STARTS], 0);
+        double angle = (k % STARTS + 0.4653) * RIGHT_ANGLE / STARTS;
         double weight[2] = {chart.fixed * cos(angle), chart.step * sin(angle)};
         double largest = fmax(fabs(weight[0]), fabs(weight[1]));
         weight[0] /= largest;
         weight[1] /= largest;
         s->stage = 0;
+        s->last_stage = START_STAGES;
         if (explore_direction(s, weight)) return -1;
     }
     return 0;
@@ -300,5 +297,6 @@ int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters
     index_levels(&f->ood, accepted_by(s->tree->sums, s->tree->sets).ood);
     if (search_open(s) || try_directions(s, quarter, quarters)) return -1;
     s->stage = 0;
+    s->last_stage = STAGES;
     return explore(s, quarter, quarters);
 }

@@ -122,17 +122,30 @@ static void normalise(const Chart *chart, double t, double *weight, double *v)
     *v /= largest;
 }
 
+/* Whether no rounding error can reach from v to the next values, `room` away at least. */
+static int is_safe(const Search *s, const Chart *chart, double t, double room)
+{
+    const double *box = s->tree->box;
+    int still = chart->still, moving = chart->moving;
+    double size = fabs(chart->fixed) * largest_size(box[still], box[still + 2]) +
+                  fabs(chart->step * t) * largest_size(box[moving], box[moving + 2]);
+    return room > 4 * SAME * size;
+}
+
 enum { TAKEN, REFUSED, INSEPARABLE };
 
 /* Take the half-plane at (t, v) if float64 accepts exactly the masses expected. */
-static int take_verified(Search *s, const Chart *chart, double t, double v, const int64_t *sums)
+static int take_verified(Search *s, const Chart *chart, double t, double v, double room,
+                         const int64_t *sums)
 {
     double weight[2];
     size_t size = (size_t)s->tree->width * sizeof *sums;
     normalise(chart, t, weight, &v);
-    count_half_plane(s, weight, v, s->counted);
-    if (memcmp(s->counted, sums, size) != 0)
-        return touches(s, weight, v) ? INSEPARABLE : REFUSED;
+    if (!is_safe(s, chart, t, room)) {
+        count_half_plane(s, weight, v, s->counted);
+        if (memcmp(s->counted, sums, size) != 0)
+            return touches(s, weight, v) ? INSEPARABLE : REFUSED;
+    }
     s->take(s, sums, weight, v);
     return TAKEN;
 }
@@ -169,7 +182,7 @@ static int place(Search *s, const Box *box, const int64_t *sums, const Line *bel
         if (above) high = fmin(high, line_at(above, at));
         double v = low + (high - low) / 2;
         if (!(low <= v && v < high)) continue;
-        int verdict = take_verified(s, &s->chart[box->chart], at, v, sums);
+        int verdict = take_verified(s, &s->chart[box->chart], at, v, (high - low) / 2, sums);
         if (verdict == TAKEN) return 1;
         refused |= verdict == REFUSED;
     }
@@ -291,6 +304,17 @@ static void swap_lines(Search *s, const Box *box, int64_t k, double t)
             crossing_after(s->line + s->order[pair], s->line + s->order[pair + 1], t);
 }
 
+/* The position of the smallest crossing before `end`, -1 if there is none. */
+static int64_t first_crossing(const double *crossing, int64_t n, double end)
+{
+    double least = end;
+    for (int64_t k = 0; k < n; k++) least = crossing[k] < least ? crossing[k] : least;
+    if (least >= end) return -1;
+    int64_t k = 0;
+    while (crossing[k] != least) k++;
+    return k;
+}
+
 /* Try all half-planes of a box crossed by points only; 0 if there are more crossings. */
 int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
 {
@@ -302,10 +326,8 @@ int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
     }
     begin_walk(s, box, sums);
     for (int64_t step = 0; step <= crossings; step++) {
-        int64_t next = 0;
-        for (int64_t k = 1; k + 1 < box->count; k++)
-            if (s->crossing[k] < s->crossing[next]) next = k;
-        if (box->count < 2 || s->crossing[next] >= end) {
+        int64_t next = first_crossing(s->crossing, box->count - 1, end);
+        if (next < 0) {
             for (int64_t k = 0; k <= box->count; k++) try_prefix(s, box, k, end);
             return 1;
         }

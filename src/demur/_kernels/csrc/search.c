@@ -31,10 +31,13 @@
 #include <string.h>
 
 #ifndef LEAF
-#define LEAF 16
+#define LEAF 10
 #endif
 #define LEAF_LINE 64    /* points crossing a box of a single direction that is tried as a leaf */
-#define MANY 100000     /* crossings times points worth walking through in larger boxes */
+#ifndef FEW_CROSSINGS
+#define FEW_CROSSINGS 8
+#endif
+#define MANY 100000     /* crossings times points walked through where a box cannot be cut */
 #define STUBBORN 0.6    /* part of the ID mass that still crosses after four cuts */
 #define DEEPEST 30000
 #define REGRADE 0.98    /* grade anew when the value to beat fell below this part of the level */
@@ -157,7 +160,7 @@ static int64_t crossings_worth(const Search *s, const Box *box)
     int single = box->zone.t[0] == box->zone.t[1];
     if (box->nodes > 0) return -1;
     if (box->count <= (single ? LEAF_LINE : LEAF)) return INT64_MAX;
-    return single || lines_cross(s, box) ? -1 : MANY / box->count;
+    return single || lines_cross(s, box) ? -1 : FEW_CROSSINGS;
 }
 
 static int visit_box(Search *s, int64_t *sums)
@@ -167,8 +170,7 @@ static int visit_box(Search *s, int64_t *sums)
     s->boxes++;
     int verdict = s->judge(s, &box, sums);
     if (verdict == HOPELESS) return 0;
-    if (verdict == PUT_OFF)
-        return stack_push(&s->later, &box, &s->popped, sums, s->row_size);
+    if (verdict == PUT_OFF) return stack_push(&s->later, &box, &s->popped, sums, s->row_size);
     int insist = stubborn(&box), done = settle(s, &box, sums, crossings_worth(s, &box));
     if (done) return done < 0 ? -1 : 0;
     if (too_low(s, &box)) return 0;
@@ -193,7 +195,7 @@ static void next_stage(Search *s)
     Stack now = s->now;
     s->now = s->later;
     s->later = now;
-    s->stage++;
+    if (++s->stage > s->last_stage) stack_clear(&s->now);
 }
 
 /* Search all of the charts, from t[0] to t[1]. */

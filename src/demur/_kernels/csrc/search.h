@@ -118,7 +118,7 @@ struct Search {
     int simple; /* losses so regular that crossing ID and loss mass tell all */
 
     Stack now, later; /* boxes to visit, and those put off to the next stage */
-    int stage;
+    int stage, last_stage; /* what is put off to after the last stage is dropped */
     int row_size; /* of the sums of a box: below it, then crossing (ID, loss) of the classes */
     Items popped;
     Part part[2];
