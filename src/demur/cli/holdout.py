@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -10,6 +12,66 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray
+from demur.cli.inputs import Rows
+from demur.cli.options import Command, Number, complete_column, gathered, option
+from demur.core.program import Number as Bound
+from demur.core.program import exact
+from demur.core.sample import Sample
+from demur.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class HoldoutOptions:
+    """Which rows are kept for an honest estimate."""
+
+    holdout: Bound | None
+    seed: int
+    group: str | None
+
+    def held(self, rows: Rows) -> BoolArray | None:
+        """Return which rows are held out; None when none are."""
+        if self.holdout is None:
+            return None
+        share = exact("--holdout", self.holdout)
+        if not 0 < share < 1:
+            raise InvalidInputError(f"--holdout must be between 0 and 1, got {self.holdout}")
+        ood = rows.options.ood
+        length = len(rows.columns[rows.scores[0][0]])
+        strata = np.zeros(length) if ood is None else rows.columns[ood].astype(str)
+        groups = None if self.group is None else rows.columns[self.group]
+        held = held_out(strata, share, seed=self.seed, groups=groups)
+        if held.all() or not held.any():
+            raise InvalidInputError("--holdout leaves one side without rows: too few rows or ids")
+        return held
+
+
+def holdout_options(group_help: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options of the split as `split`."""
+    add = option("Held-out rows")
+    return gathered(
+        "split",
+        HoldoutOptions,
+        [
+            add("--holdout", type=Number(), help="Tune on the rest, evaluate on this share."),
+            add("--seed", type=int, default=0, show_default=True, help="Seed of the split."),
+            add(
+                "--id",
+                "group",
+                metavar="COLUMN",
+                shell_complete=complete_column,
+                help=group_help,
+            ),
+        ],
+    )
+
+
+def samples(
+    rows: Rows, names: Sequence[str], held: BoolArray | None
+) -> tuple[Sample, Sample | None]:
+    """Return the rows to tune on and the rows held out, if any are."""
+    if held is None:
+        return rows.sample(names), None
+    return rows.sample(names, ~held), rows.sample(names, held)
 
 
 def held_out(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import click
 import numpy as np
 
 from demur._arrays import BoolArray
-from demur.cli.holdout import held_out
+from demur.cli.holdout import HoldoutOptions, holdout_options, samples
 from demur.cli.inputs import (
     DataOptions,
     Rows,
@@ -24,16 +23,14 @@ from demur.cli.models import ModelOptions, model_options
 from demur.cli.options import Names, Number, SectionCommand, complete_column, gathered, option
 from demur.cli.output import OutputOptions, output_options
 from demur.cli.progress import Progress
+from demur.cli.search import SearchOptions, search_options
 from demur.cli.texts import echo_json
 from demur.core.columns import ood_rows
 from demur.core.program import Number as Bound
-from demur.core.program import exact
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.report.report import Report
 from demur.report.rows import Ids
-from demur.tuning.charts import Directions
-from demur.tuning.result import Grid
 from demur.tuning.tune import tune
 
 _EXAMPLES = """\b
@@ -47,25 +44,14 @@ Examples:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Which rules compete, on which rows, and what is shown beside them."""
+    """What is shown beside the rule."""
 
-    fpr_of: Literal["pooled", "worst"]
-    directions: Directions | None
-    grid: int | None
-    holdout: Bound | None
-    seed: int
-    key: str | None
     compare: tuple[tuple[str, ...], ...]
     title: str
     max_loss: Bound | None
 
-    @property
-    def allowed(self) -> Directions:
-        """The directions, as `tune` would choose them."""
-        return self.directions or ("nonneg" if self.grid is None else "paper")
 
-
-_search, _split, _shown = option("Search"), option("Held-out rows"), option("Report")
+_shown = option("Report")
 
 
 @click.command(cls=SectionCommand, epilog=_EXAMPLES)
@@ -73,33 +59,15 @@ _search, _split, _shown = option("Search"), option("Held-out rows"), option("Rep
 @confidence_option()
 @data_options()
 @model_options("Rejection model (one of three)")
+@search_options()
+@holdout_options(
+    "Name rows by this column and list those nearest to the boundary; rows with the same id stay "
+    "on one side of the split."
+)
 @gathered(
     "options",
     ReportOptions,
     [
-        _search(
-            "--fpr-of",
-            type=click.Choice(["pooled", "worst"]),
-            default="pooled",
-            show_default=True,
-            help="Bound the FPR of all OOD rows together, or of every OOD set.",
-        ),
-        _search(
-            "--directions",
-            type=click.Choice(["nonneg", "real", "paper", "circle"]),
-            help="Weights a pair may get; nonneg: more doubt never helps (default).",
-        ),
-        _search("--grid", type=click.IntRange(1), help="Try this many angles, not all of them."),
-        _split("--holdout", type=Number(), help="Tune on the rest, evaluate on this share."),
-        _split("--seed", type=int, default=0, show_default=True, help="Seed of the split."),
-        _shown(
-            "--id",
-            "key",
-            metavar="COLUMN",
-            shell_complete=complete_column,
-            help="Name rows by this column and list those nearest to the boundary; rows with "
-            "the same id stay on one side of the split.",
-        ),
         _shown(
             "--compare",
             multiple=True,
@@ -119,6 +87,8 @@ def command(
     scores: tuple[str, ...] | None,
     confidence: tuple[str, ...],
     model: ModelOptions,
+    search: SearchOptions,
+    split: HoldoutOptions,
     options: ReportOptions,
     out: OutputOptions,
 ) -> None:
@@ -132,31 +102,32 @@ def command(
         raise click.UsageError("--max-fpr and --prior need OOD rows: name their column with --ood")
     out.check()
     wanted = [scores, *options.compare] if scores else []
-    rows = read_rows(data, wanted, confidence=confidence, group=options.key)
+    rows = read_rows(data, wanted, confidence=confidence, group=split.group)
     names = rows.scores[0]
     if len(names) > 2:
         raise click.UsageError("--scores is needed: choose one or two of the --openood scores")
     rows.sample(names)
-    text = _command_line(data, names, confidence, options)
+    text = _command_line(data, names, confidence, split)
     rows = _as_doubts(rows)
-    held = _held(rows, options)
-    train, test = _samples(rows, rows.scores[0], held)
+    held = split.held(rows)
+    train, test = samples(rows, rows.scores[0], held)
     if model.needs_ood and train.n_ood == 0:
         raise InvalidInputError(f"column {rows.options.ood!r} marks no row as OOD")
-    search = None if options.grid is None else Grid(options.grid)
     with Progress(f"tuning on {train.n_id + train.n_ood:,} rows"), out.infeasible_as_json():
-        tuning = tune(train, asked, directions=options.allowed, search=search, ood=options.fpr_of)
+        tuning = tune(
+            train, asked, directions=search.allowed, search=search.search, ood=search.fpr_of
+        )
     with Progress("writing the report"):
         report = Report.of(
             train,
             tuning,
             held_out=test,
             methods=_methods(rows, held),
-            ids=_ids(rows, held, options.key),
+            ids=_ids(rows, held, split.group),
             title=options.title,
             max_loss=options.max_loss,
-            directions=options.allowed,
-            search=search,
+            directions=search.allowed,
+            search=search.search,
             command=text,
         )
         if out.output is not None:
@@ -172,38 +143,13 @@ def _as_doubts(rows: Rows) -> Rows:
     return replace(rows, columns=columns, scores=scores, confidence=())
 
 
-def _held(rows: Rows, options: ReportOptions) -> BoolArray | None:
-    """Return which rows are held out, as `demur tune` would choose them."""
-    if options.holdout is None:
-        return None
-    share = exact("--holdout", options.holdout)
-    if not 0 < share < 1:
-        raise InvalidInputError(f"--holdout must be between 0 and 1, got {options.holdout}")
-    ood = rows.options.ood
-    length = len(rows.columns[rows.scores[0][0]])
-    strata = np.zeros(length) if ood is None else rows.columns[ood].astype(str)
-    groups = None if options.key is None else rows.columns[options.key]
-    held = held_out(strata, share, seed=options.seed, groups=groups)
-    if held.all() or not held.any():
-        raise InvalidInputError("--holdout leaves one side without rows: too few rows or ids")
-    return held
-
-
-def _samples(
-    rows: Rows, names: Sequence[str], held: BoolArray | None
-) -> tuple[Sample, Sample | None]:
-    if held is None:
-        return rows.sample(names), None
-    return rows.sample(names, ~held), rows.sample(names, held)
-
-
 def _methods(rows: Rows, held: BoolArray | None) -> dict[str, Sample | tuple[Sample, Sample]]:
     """Return the tuned score or pair, its parts, and what else is to be compared."""
     first = rows.scores[0]
     wanted = dict.fromkeys([*((name,) for name in first), first, *rows.scores[1:]])
     methods: dict[str, Sample | tuple[Sample, Sample]] = {}
     for names in wanted:
-        train, test = _samples(rows, names, held)
+        train, test = samples(rows, names, held)
         methods[" + ".join(names)] = train if test is None else (train, test)
     return methods if len(methods) > 1 else {}
 
@@ -220,7 +166,7 @@ def _ids(rows: Rows, held: BoolArray | None, key: str | None) -> Ids | None:
 
 
 def _command_line(
-    data: DataOptions, names: Sequence[str], confidence: Sequence[str], options: ReportOptions
+    data: DataOptions, names: Sequence[str], confidence: Sequence[str], split: HoldoutOptions
 ) -> str:
     """Return the command that tunes on the same rows, up to the bounds."""
     given = {
@@ -234,9 +180,9 @@ def _command_line(
         "--weight": data.weight,
         "--openood-id": data.openood_id,
         "--openood-ood": ",".join(data.openood_ood or ()),
-        "--holdout": None if options.holdout is None else str(options.holdout),
-        "--seed": str(options.seed) if options.holdout is not None and options.seed else None,
-        "--id": options.key if options.holdout is not None else None,
+        "--holdout": None if split.holdout is None else str(split.holdout),
+        "--seed": str(split.seed) if split.holdout is not None and split.seed else None,
+        "--id": split.group if split.holdout is not None else None,
     }
     words = ["demur", "tune", *([data.data] if data.data else [])]
     for path in data.openood:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import click
-import numpy as np
 
 from demur.cli.guarantee import print_guarantee
-from demur.cli.holdout import held_out
+from demur.cli.holdout import HoldoutOptions, holdout_options, samples
 from demur.cli.inputs import (
     DataOptions,
-    Rows,
     confidence_option,
     data_options,
     read_rows,
     scores_option,
 )
 from demur.cli.models import ModelOptions, model_options
-from demur.cli.options import Number, SectionCommand, complete_column, gathered, option
+from demur.cli.options import Number, SectionCommand, option
 from demur.cli.output import OutputOptions, note, output_options
 from demur.cli.progress import Progress
+from demur.cli.search import SearchOptions, search_options
 from demur.cli.texts import (
     ONLY_THESE_OOD,
     decision,
@@ -34,51 +33,14 @@ from demur.cli.texts import (
 )
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
-from demur.core.program import exact
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.guarantees.certified_tuning import tune_certified
 from demur.report.report import Report
-from demur.tuning.charts import Directions
-from demur.tuning.result import Grid, Tuning
+from demur.tuning.result import Tuning
 from demur.tuning.tune import tune
-
-_DIRECTIONS = ["nonneg", "real", "paper", "circle"]
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """Which rules compete."""
-
-    fpr_of: Literal["pooled", "worst"]
-    directions: Directions | None
-    grid: int | None
-
-    @property
-    def allowed(self) -> Directions:
-        """The directions, as `tune` would choose them."""
-        return self.directions or ("nonneg" if self.grid is None else "paper")
-
-    @property
-    def search(self) -> Grid | None:
-        """The grid asked for; None for the exact search."""
-        return None if self.grid is None else Grid(self.grid)
-
-
-@dataclass(frozen=True, slots=True)
-class HoldoutOptions:
-    """Which rows are kept for an honest estimate."""
-
-    holdout: Bound | None
-    seed: int
-    group: str | None
-
-
-_search = option("Search")
-_split = option("Held-out rows")
-
 
 _EXAMPLES = """\b
 Examples:
@@ -95,40 +57,8 @@ Examples:
 @confidence_option()
 @data_options()
 @model_options("Rejection model (one of three)")
-@gathered(
-    "search",
-    SearchOptions,
-    [
-        _search(
-            "--fpr-of",
-            type=click.Choice(["pooled", "worst"]),
-            default="pooled",
-            show_default=True,
-            help="Bound the FPR of all OOD rows together, or of every OOD set.",
-        ),
-        _search(
-            "--directions",
-            type=click.Choice(_DIRECTIONS),
-            help="Weights a pair may get; nonneg: more doubt never helps (default).",
-        ),
-        _search("--grid", type=click.IntRange(1), help="Try this many angles, not all of them."),
-    ],
-)
-@gathered(
-    "split",
-    HoldoutOptions,
-    [
-        _split("--holdout", type=Number(), help="Tune on the rest, evaluate on this share."),
-        _split("--seed", type=int, default=0, show_default=True, help="Seed of the split."),
-        _split(
-            "--id",
-            "group",
-            metavar="COLUMN",
-            shell_complete=complete_column,
-            help="Rows with the same id stay on one side of the split.",
-        ),
-    ],
-)
+@search_options()
+@holdout_options("Rows with the same id stay on one side of the split.")
 @option("Guarantee")(
     "--guarantee",
     type=Number(),
@@ -176,7 +106,8 @@ def command(
         whole = rows.sample(names)
         if model.needs_ood and whole.n_ood == 0:
             raise InvalidInputError(f"column {rows.options.ood!r} marks no row as OOD")
-        train, test = _parts(rows, names, whole, split)
+        held = split.held(rows)
+        train, test = (whole, None) if held is None else samples(rows, names, held)
     if guarantee is not None:
         if search.fpr_of != "pooled":
             raise click.UsageError("--guarantee bounds the FPR of all OOD rows together")
@@ -240,25 +171,6 @@ def on_raw_columns(rule: Rule, confidence: tuple[str, ...]) -> Rule:
         for weight, name in zip(rule.direction, names, strict=True)
     )
     return Rule(direction, rule.threshold, rule.tau, rule.score_names)
-
-
-def _parts(
-    rows: Rows, names: tuple[str, ...], whole: Sample, split: HoldoutOptions
-) -> tuple[Sample, Sample | None]:
-    if split.holdout is None:
-        return whole, None
-    share = exact("--holdout", split.holdout)
-    if not 0 < share < 1:
-        raise InvalidInputError(f"--holdout must be between 0 and 1, got {split.holdout}")
-    length = whole.n_id + whole.n_ood
-    strata = (
-        np.zeros(length) if rows.options.ood is None else rows.columns[rows.options.ood].astype(str)
-    )
-    groups = None if split.group is None else rows.columns[split.group]
-    held = held_out(strata, share, seed=split.seed, groups=groups)
-    if held.all() or not held.any():
-        raise InvalidInputError("--holdout leaves one side without rows: too few rows or ids")
-    return rows.sample(names, ~held), rows.sample(names, held)
 
 
 def _point(
