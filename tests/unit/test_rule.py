@@ -1,9 +1,7 @@
 import json
 import os
-import sqlite3
 import stat
 
-import duckdb
 import numpy as np
 import pytest
 
@@ -139,29 +137,6 @@ def test_mu():
     assert dm.Rule((0.0, 1.0), 0).mu == np.inf
     assert dm.Rule((0.0, -1.0), 0).mu == -np.inf
     assert dm.Rule((1.0,), 0).mu == 0
-
-
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.tau == 1])
-def test_sql_accepts_the_same_rows(rule):
-    rng = np.random.default_rng(0)
-    k = len(rule.direction)
-    scores = np.concatenate([rng.normal(size=(500, k)), np.full((1, k), rule.threshold)])
-    scores[rng.random(scores.shape) < 0.05] = np.inf
-    scores = scores[~np.isneginf(scores).any(axis=1)]
-    columns = ["a column", 'with "quotes"'][:k]
-    predicate = rule.to_sql(columns)
-    quoted = ", ".join('"' + c.replace('"', '""') + '" DOUBLE' for c in columns)
-    for connect in (duckdb.connect, sqlite3.connect):
-        connection = connect(":memory:")
-        connection.execute(f"CREATE TABLE scored (id INTEGER, {quoted})")
-        rows = [(i, *map(float, row)) for i, row in enumerate(scores)]
-        rows.append((len(rows), *[None] * k))
-        marks = ", ".join("?" * (k + 1))
-        connection.executemany(f"INSERT INTO scored VALUES ({marks})", rows)
-        query = f"SELECT id FROM scored WHERE {predicate} ORDER BY id"
-        found = connection.execute(query).fetchall()
-        assert [i for (i,) in found] == np.flatnonzero(rule.accept(scores)).tolist()
-        connection.close()
 
 
 def test_sql_needs_names_and_no_chance():

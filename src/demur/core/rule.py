@@ -15,6 +15,7 @@ import numpy as np
 from demur import _arrays
 from demur._arrays import BoolArray, FloatArray
 from demur._files import write_atomically
+from demur.core.sql import Dialect, predicate
 from demur.errors import InvalidInputError
 
 FORMAT = "demur.rule"
@@ -88,8 +89,12 @@ class Rule:
         )
 
     def accept(self, scores: Any) -> BoolArray:
-        """Return True for the rows to accept; rows with a score of +inf are always rejected."""
-        return np.asarray(self.combine(scores) <= self.threshold)
+        """Return True for the rows to accept; rows with a score of +inf are always rejected.
+
+        A row exactly on the threshold is accepted, unless `tau` is 0.
+        """
+        combined = self.combine(scores)
+        return np.asarray(combined <= self.threshold if self.tau else combined < self.threshold)
 
     def accept_probability(self, scores: Any) -> FloatArray:
         """Return c(x): 1 below the threshold, `tau` on it, 0 above."""
@@ -97,21 +102,23 @@ class Rule:
         below = (combined < self.threshold).astype(np.float64)
         return np.where(combined == self.threshold, self.tau, below)
 
-    def to_sql(self, columns: Sequence[str] | None = None) -> str:
-        """Return the rule as an SQL predicate, true for the rows to accept.
+    def to_sql(self, columns: Sequence[str] | None = None, *, dialect: Dialect = "duckdb") -> str:
+        """Return the rule as an SQL predicate: TRUE for the rows to accept, FALSE for all others.
 
-        NULL, NaN and infinite scores are not accepted. Numbers are written with an exponent so
-        that engines read them as doubles, not decimals.
+        It decides exactly as `accept` does; NULL, NaN and infinite scores are not accepted.
 
         Parameters
         ----------
         columns
             Column names, quoted here; the rule's own `score_names` by default.
+        dialect
+            ``"duckdb"``, ``"spark"``, ``"postgres"`` or ``"bigquery"``.
 
         Examples
         --------
-        >>> Rule(direction=(1.0,), threshold=0.25).to_sql(["msp"]).split(" AND ")[-1]
-        '1.0e+00 * "msp" <= 2.5e-01)'
+        >>> rule = Rule(direction=(1.0,), threshold=0.25)
+        >>> rule.to_sql(["msp"], dialect="spark").split(" AND ")[-1]
+        '1.0e+00D * CAST(`msp` AS DOUBLE) <= 2.5e-01D, FALSE)'
         """
         names = self.score_names if columns is None else tuple(columns)
         if names is None or isinstance(columns, str) or len(names) != len(self.direction):
@@ -120,19 +127,12 @@ class Rule:
             )
         if self.tau not in (0.0, 1.0):
             raise InvalidInputError("a rule that is random on its boundary has no SQL predicate")
-        quoted = ['"' + name.replace('"', '""') + '"' for name in names]
-        if self.threshold == -math.inf:
-            return "(1 = 0)"
-        largest = _double(np.finfo(np.float64).max)
-        finite = [f"{name} BETWEEN -{largest} AND {largest}" for name in quoted]
-        terms = [
-            f"{_double(weight)} * {name}"
-            for weight, name in zip(self.direction, quoted, strict=True)
-            if weight != 0
-        ]
-        compare = "<=" if self.tau == 1 else "<"
-        return (
-            f"({' AND '.join(finite)} AND {' + '.join(terms)} {compare} {_double(self.threshold)})"
+        return predicate(
+            names,
+            self.direction,
+            self.threshold,
+            accept_boundary=self.tau == 1,
+            dialect=dialect,
         )
 
     def to_json(self) -> str:
@@ -203,8 +203,3 @@ def _combine(direction: tuple[float, ...], scores: FloatArray) -> FloatArray:
             combined = combined + weight * column
     combined[infinite] = np.inf
     return combined
-
-
-def _double(value: float) -> str:
-    """Write a float with an exponent, in the fewest digits that read back as the same float."""
-    return next(text for digits in range(1, 18) if float(text := f"{value:.{digits}e}") == value)

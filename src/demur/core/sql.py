@@ -1,0 +1,101 @@
+"""A rule as an SQL predicate that decides as `Rule.accept` does, bit for bit.
+
+What the dialects disagree on is kept in one table: how names are quoted, how a double is
+written, and what it is called. Everything else is common ground:
+
+- Numbers are cast to doubles, so that a DECIMAL column is not multiplied in decimals and a
+  FLOAT column not in single precision. The products and the sum are those of `Rule.accept`.
+- ``BETWEEN`` the smallest and the largest double is false for infinities, and for NaN whether
+  the engine orders NaN last (DuckDB, Spark, Postgres) or compares it with nothing (BigQuery).
+- ``COALESCE`` makes a missing score a plain "no", so that ``NOT`` of the predicate is "reject".
+
+Postgres and BigQuery stop with an error where a product or a sum leaves the range of doubles
+(Postgres also where a product underflows to zero); they never decide otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from demur.errors import InvalidInputError
+
+Dialect = Literal["duckdb", "spark", "postgres", "bigquery"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Syntax:
+    quote: Callable[[str], str]
+    number: str
+    """How a double is written; ``{}`` is its digits."""
+    kind: str
+    """What the type of doubles is called."""
+
+
+def _doubled(mark: str) -> Callable[[str], str]:
+    return lambda name: mark + name.replace(mark, mark * 2) + mark
+
+
+def _escaped(name: str) -> str:
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+_SYNTAX: dict[Dialect, _Syntax] = {
+    "duckdb": _Syntax(_doubled('"'), "{}", "DOUBLE"),
+    # Without the suffix, a setting of Spark can turn the number into a decimal.
+    "spark": _Syntax(_doubled("`"), "{}D", "DOUBLE"),
+    # Postgres takes a plain number for a decimal.
+    "postgres": _Syntax(_doubled('"'), "CAST('{}' AS DOUBLE PRECISION)", "DOUBLE PRECISION"),
+    "bigquery": _Syntax(_escaped, "{}", "FLOAT64"),
+}
+
+
+def predicate(
+    columns: Sequence[str],
+    direction: Sequence[float],
+    threshold: float,
+    *,
+    accept_boundary: bool,
+    dialect: Dialect,
+) -> str:
+    """Return SQL that is TRUE where ``direction . columns`` is within the threshold, else FALSE.
+
+    Examples
+    --------
+    >>> predicate(["knn"], [1.0], -math.inf, accept_boundary=True, dialect="spark")
+    'FALSE'
+    """
+    if dialect not in _SYNTAX:
+        raise InvalidInputError(
+            f"dialect must be one of {', '.join(get_args(Dialect))}, got {dialect!r}"
+        )
+    syntax = _SYNTAX[dialect]
+    for name in columns:
+        # No engine takes a NUL, and some would end the text there.
+        if not name or "\0" in name:
+            raise InvalidInputError(f"columns: {name!r} is not the name of a column")
+    if threshold == -math.inf:
+        return "FALSE"
+    number = lambda value: syntax.number.format(_digits(value))  # noqa: E731
+    values = [f"CAST({syntax.quote(name)} AS {syntax.kind})" for name in columns]
+    least, most = number(-sys.float_info.max), number(sys.float_info.max)
+    finite = [f"{value} BETWEEN {least} AND {most}" for value in values]
+    terms = [
+        f"{number(weight)} * {value}"
+        for weight, value in zip(direction, values, strict=True)
+        if weight != 0
+    ]
+    compare = "<=" if accept_boundary else "<"
+    within = f"{' + '.join(terms)} {compare} {number(threshold)}"
+    return f"COALESCE({' AND '.join(finite)} AND {within}, FALSE)"
+
+
+def _digits(value: float) -> str:
+    """Write a float with an exponent, in the fewest digits that read back as the same float.
+
+    The exponent tells engines that it is a double and not a decimal.
+    """
+    return next(text for digits in range(1, 18) if float(text := f"{value:.{digits}e}") == value)
