@@ -34,6 +34,9 @@ class _Syntax:
     kind: str
     """What the type of doubles is called."""
 
+    def double(self, value: float) -> str:
+        return self.number.format(_digits(value))
+
 
 def _doubled(mark: str) -> Callable[[str], str]:
     return lambda name: mark + name.replace(mark, mark * 2) + mark
@@ -79,17 +82,16 @@ def predicate(
             raise InvalidInputError(f"columns: {name!r} is not the name of a column")
     if threshold == -math.inf:
         return "FALSE"
-    number = lambda value: syntax.number.format(_digits(value))  # noqa: E731
     values = [f"CAST({syntax.quote(name)} AS {syntax.kind})" for name in columns]
-    least, most = number(-sys.float_info.max), number(sys.float_info.max)
+    least, most = syntax.double(-sys.float_info.max), syntax.double(sys.float_info.max)
     finite = [f"{value} BETWEEN {least} AND {most}" for value in values]
     terms = [
-        f"{number(weight)} * {value}"
+        f"{syntax.double(weight)} * {value}"
         for weight, value in zip(direction, values, strict=True)
         if weight != 0
     ]
     compare = "<=" if accept_boundary else "<"
-    within = f"{' + '.join(terms)} {compare} {number(threshold)}"
+    within = f"{' + '.join(terms)} {compare} {syntax.double(threshold)}"
     return f"COALESCE({' AND '.join(finite)} AND {within}, FALSE)"
 
 
