@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,16 +40,45 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise
 
 
+@contextmanager
+def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a new folder that becomes `path` once the block has ended without an error."""
+    target = Path(path)
+    check_parent(target)
+    try:
+        part = tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {str(target)!r}: {error.strerror}") from None
+    try:
+        (fresh := Path(part, "new")).mkdir()
+        yield fresh
+        if target.exists():
+            os.rename(target, Path(part, "old"))
+        try:
+            os.rename(fresh, target)
+        except OSError:
+            if Path(part, "old").exists():
+                os.rename(Path(part, "old"), target)
+            raise
+    finally:
+        shutil.rmtree(part)
+
+
 def check_target(path: str | os.PathLike[str]) -> None:
     """Refuse a path that no file can be written to, before the work and not after it."""
     target = Path(path)
-    if not target.parent.is_dir():
-        raise InvalidInputError(f"the folder {str(target.parent)!r} does not exist")
+    check_parent(target)
     if target.is_dir():
         raise InvalidInputError(f"{str(target)!r} is a folder, not a file")
     # Replacing a device or a pipe would destroy it.
     if target.exists() and not target.is_file():
         raise InvalidInputError(f"{str(target)!r} is not a regular file")
+
+
+def check_parent(target: Path) -> None:
+    """Refuse a path in a folder that does not exist."""
+    if not target.parent.is_dir():
+        raise InvalidInputError(f"the folder {str(target.parent)!r} does not exist")
 
 
 def _umask() -> int:

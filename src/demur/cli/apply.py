@@ -5,61 +5,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 import click
-import numpy as np
 
-from demur._arrays import BoolArray, FloatArray
-from demur._files import replacing
+from demur._files import check_parent, replacing, replacing_folder
+from demur.cli.decider import Decider
 from demur.cli.evaluate import score_columns
 from demur.cli.inputs import scores_option
 from demur.cli.options import SectionCommand, complete_column, option
 from demur.cli.output import OutputOptions, note, output_options
 from demur.cli.progress import Progress
 from demur.cli.texts import echo_json
-from demur.core.columns import check_names, floats
 from demur.core.rule import Rule
 from demur.errors import InvalidInputError
-from demur.sources.batches import batch_numbers, decision_schema, open_writer, with_decision
-from demur.sources.files import column_names, file_format, open_stream
-from demur.sources.npz import npz_columns, write_npz
-
-
-@dataclass(slots=True)
-class Decider:
-    """Applies a rule batch by batch and keeps count."""
-
-    rule: Rule
-    names: tuple[str, ...]
-    refuse_missing: bool
-    rows: int = 0
-    accepted: int = 0
-    missing: int = 0
-
-    def accept(self, scores: FloatArray) -> BoolArray:
-        """Return the decisions on the next rows; a missing score is refused or rejected."""
-        bad = np.isnan(scores) | np.isneginf(scores)
-        if bad.any() and self.refuse_missing:
-            row, column = (int(i) for i in np.argwhere(bad)[0])
-            raise InvalidInputError(
-                f"column {self.names[column]!r}, row {self.rows + row} is {scores[row, column]}, "
-                "not a score; add --missing reject to reject such rows"
-            )
-        lacking = bad.any(axis=1)
-        scores[lacking] = np.inf
-        accept = self.rule.accept(scores)
-        self.rows += len(scores)
-        self.accepted += int(accept.sum())
-        self.missing += int(lacking.sum())
-        return accept
-
+from demur.sources.files import file_format, open_stream
+from demur.sources.partitions import find_partitions, is_partitioned
 
 _EXAMPLES = """\b
 Examples:
   demur apply rule.json today.parquet -o decided.parquet
   demur apply rule.json today.csv --id image --missing reject > decided.csv
+  demur apply rule.json 'scores/day=*/*.parquet' -o decided
 """
 
 
@@ -88,7 +56,10 @@ Examples:
     show_default=True,
     help="What to do when a row lacks a score: stop, or reject the row.",
 )
-@output_options("Write to this file, in the format of its ending; else CSV to standard output.")
+@output_options(
+    "Write to this file, in the format of its ending, or to this folder if DATA is many files; "
+    "else CSV to standard output."
+)
 def command(
     rule: str,
     data: str,
@@ -100,60 +71,69 @@ def command(
 ) -> None:
     """Add a column to DATA that tells the rows a saved RULE accepts.
 
-    Rows are read, decided and written in batches, so files may be larger than memory. Columns
-    of a CSV file are passed on as the text they are.
+    DATA is a file, or many: a folder, or a pattern in quotes. Rows are read, decided and written
+    in batches, so files may be larger than memory. Of many files each is written under its own
+    name and in its own format; the folder appears when all of them are done, and not before.
+    Columns of a CSV file are passed on as the text they are.
     """
     if out.as_json and out.output is None:
         raise click.UsageError("--json needs -o: the rows themselves go to standard output")
-    out.check()
-    kind = "CSV" if out.output is None else file_format(out.output)
+    many = is_partitioned(data)
+    if not many:
+        out.check()
     loaded = Rule.load(rule)
-    decider = Decider(loaded, score_columns(loaded, scores), missing == "error")
-    available = column_names(data)
-    used = [("--scores", name) for name in decider.names]
-    check_names(available, used, repr(data))
-    keep = available if key is None else [key]
-    check_names(available, [("--id", name) for name in keep], repr(data))
-    if column in keep:
-        raise InvalidInputError(
-            f"{data!r} has a column {column!r} already: choose another name with --column"
-        )
-    with _target(out.output) as file:
-        if kind == "NPZ":
-            _apply_npz(data, keep, column, decider, file)
-        else:
-            _apply_stream(data, keep, column, decider, file, kind)
+    decider = Decider(loaded, score_columns(loaded, scores), column, key, missing == "error")
+    if many:
+        _apply_many(data, decider, out)
+    else:
+        kind = "CSV" if out.output is None else file_format(out.output)
+        decider.kept(data)
+        total = open_stream(data).rows if file_format(data) == "Parquet" else None
+        with Progress("applying", total) as progress, _target(out.output) as file:
+            decider.apply(data, file, kind, progress.advance)
     _report(decider, out)
 
 
-def _apply_stream(
-    path: str, keep: list[str], column: str, decider: Decider, file: BinaryIO, kind: str
-) -> None:
-    every = list(dict.fromkeys([*keep, *decider.names]))
-    stream = open_stream(path, every)
-    schema = decision_schema(stream.schema, keep, column)
+def _apply_many(data: str, decider: Decider, out: OutputOptions) -> None:
+    if out.output is None:
+        raise click.UsageError("many files need -o: the folder to write them to")
+    partitions = find_partitions(data)
+    target = Path(out.output)
+    names = [file.relative_to(partitions.root) for file in partitions.files]
+    _check_folder(target, partitions.root, names, out.force)
+    # A column that the tenth file lacks is known before the first is written.
+    for file in partitions.files:
+        decider.kept(str(file))
     with (
-        open_writer(file, kind, schema) as write,
-        Progress("applying", stream.rows) as progress,
+        Progress("applying", len(names), unit="files") as progress,
+        replacing_folder(target) as folder,
     ):
-        for batch in stream.batches:
-            scores = np.column_stack(
-                [
-                    batch_numbers(batch, name, text=stream.text, first_row=decider.rows)
-                    for name in decider.names
-                ]
-            )
-            write(with_decision(batch, schema, decider.accept(scores)))
-            progress.advance(len(scores))
+        for file, name in zip(partitions.files, names, strict=True):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            with open(folder / name, "wb") as written:
+                decider.apply(str(file), written, file_format(file), lambda _: None)
+            progress.advance(1)
 
 
-def _apply_npz(path: str, keep: list[str], column: str, decider: Decider, file: BinaryIO) -> None:
-    if file_format(path) != "NPZ":
-        raise InvalidInputError("only an NPZ file can be written as NPZ")
-    columns = npz_columns(path, list(dict.fromkeys([*keep, *decider.names])))
-    raw = [floats(columns, "--scores", name) for name in decider.names]
-    accept = decider.accept(np.column_stack(raw))
-    write_npz(file, {name: columns[name] for name in keep} | {column: accept})
+def _check_folder(target: Path, root: Path, names: list[Path], force: bool) -> None:
+    """Refuse a folder that must not be replaced: the rows themselves, or anything of others."""
+    check_parent(target)
+    place, rows = target.resolve(), root.resolve()
+    if place == rows or place in rows.parents:
+        raise InvalidInputError(f"{str(target)!r} holds DATA itself: write to another folder")
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise InvalidInputError(f"{str(target)!r} is a file: many files go to a folder")
+    if not force:
+        raise InvalidInputError(f"{str(target)!r} exists; add --force to replace it")
+    ours = {target / name for name in names}
+    other = next((f for f in sorted(target.rglob("*")) if not f.is_dir() and f not in ours), None)
+    if other is not None:
+        raise InvalidInputError(
+            f"{str(target)!r} holds {other.name!r}, which this run would not write: "
+            "choose another folder"
+        )
 
 
 @contextmanager
