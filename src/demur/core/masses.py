@@ -29,16 +29,34 @@ class Masses:
     @classmethod
     def of(cls, values: FloatArray) -> Masses:
         """Put non-negative finite `values` on the grid."""
-        total = float(values.sum())
-        if total < LIMIT and bool((values == np.floor(values)).all()):
+        whole = bool((values == np.floor(values)).all())
+        exponent = exponent_of(float(values.sum()), whole)
+        if whole and exponent == 0:
             return cls(values.astype(np.int64), 0, 0)
-        exponent = 52 - int(np.frexp(total)[1]) - 1
-        scaled = np.ldexp(values, exponent)
-        rounded = np.rint(scaled)
-        inexact = bool((rounded != scaled).any())
-        return cls(rounded.astype(np.int64), exponent, len(values) if inexact else 0)
+        masses, inexact = on_grid(values, exponent)
+        return cls(masses, exponent, len(values) if inexact else 0)
 
     @property
     def total(self) -> int:
         """Return the sum of all values."""
         return int(self.values.sum())
+
+
+def exponent_of(total: float, whole: bool) -> int:
+    """Return the exponent for values with this sum, all of them whole numbers or not.
+
+    A sum just below a power of two counts as one, so that the order of summation, and with it
+    the last bits of the sum, makes no difference.
+    """
+    if whole and total < LIMIT:
+        return 0
+    mantissa, exponent = np.frexp(total)
+    return 51 - int(exponent) - bool(mantissa * (1 + 2.0**-30) >= 1)
+
+
+def on_grid(values: FloatArray, exponent: int) -> tuple[IntArray, bool]:
+    """Return the masses of values, and whether any of them had to be rounded."""
+    scaled = np.ldexp(values, exponent)
+    # Halves go up, not to even numbers: that is what every engine can compute.
+    rounded = np.floor(scaled + 0.5)
+    return rounded.astype(np.int64), bool((rounded != scaled).any())

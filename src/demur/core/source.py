@@ -1,0 +1,238 @@
+"""What data must be able to tell so that a rule can be tuned on them without holding them.
+
+A `ScoreSource` is asked five questions, each a single pass over its rows: an *overview*, a
+*sample*, a *histogram*, the *rows* of marked cells, and the *tally* of a rule. All answers but
+the rows are sums and extremes, so partial answers of partitions can be merged in any order.
+
+A row has one or two scores, belongs to ID or to one OOD set, has a loss (read on ID rows only)
+and perhaps a weight. Masses are formed row by row as `Measure` says, so that sums of them are
+the integers that the same rows give in memory, whatever the order and the partitions.
+
+Rows with a score of +inf count in totals but lie in no cell. Rows with a missing or NaN score,
+ID loss or weight are refused by `overview`, or left out of every answer where the user asked for
+that. A score of -inf, and a negative or infinite loss or weight, are always refused. A score of
+-0.0 is 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from demur._arrays import FloatArray, IntArray
+from demur.core.bins import Bins
+from demur.core.masses import exponent_of
+from demur.core.rule import Rule
+
+
+class Sum(NamedTuple):
+    """A float sum of non-negative numbers, and whether all of them are whole."""
+
+    total: float
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overview:
+    """What the first pass tells about all rows, those with infinite scores included."""
+
+    id_rows: int
+    ood_rows: tuple[int, ...]
+    """Rows of each OOD set."""
+    sets: tuple[str, ...]
+    """Names of the OOD sets in ascending order; ``("ood",)`` if they have none."""
+    id: Sum
+    """Weights of the ID rows; ``(rows, True)`` without a weight column."""
+    ood: Sum
+    loss: Sum
+    """Losses of the ID rows times their weights."""
+    low: FloatArray
+    """Smallest score of each column over the rows without infinite scores; shape (k,)."""
+    high: FloatArray
+    """Largest one."""
+    plain: bool
+    """Whether there are no weights and every loss is 0 or 1."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.id_rows + sum(self.ood_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How the rows become integer masses; see `demur.core.masses`.
+
+    An ID row has ID mass ``floor(weight * 2**id_exponent + 0.5)`` and loss mass
+    ``floor(weight * loss * 2**loss_exponent + 0.5)``, an OOD row has OOD mass
+    ``floor(weight * 2**ood_exponent + 0.5)`` in its set; without weights, weight is 1.
+    """
+
+    id_exponent: int
+    ood_exponent: int
+    loss_exponent: int
+    sets: tuple[str, ...]
+    """OOD sets to be told apart, or an empty tuple to count them together."""
+    plain: bool
+    """Whether all masses are 0 or 1."""
+    price: float = 1.0
+    """An ID row is *cheap* if its loss mass is smaller than this times its ID mass."""
+
+    @classmethod
+    def of(cls, overview: Overview, *, apart: bool, price: float = 1.0) -> Measure:
+        """Return the measure that `Masses.of` uses for the same rows in memory."""
+        return cls(
+            exponent_of(*overview.id),
+            exponent_of(*overview.ood),
+            exponent_of(*overview.loss),
+            overview.sets if apart else (),
+            overview.plain,
+            price,
+        )
+
+    @property
+    def columns(self) -> int:
+        """How many OOD masses there are."""
+        return len(self.sets) or 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows as they are."""
+
+    scores: FloatArray
+    """Shape (n, k)."""
+    group: IntArray
+    """-1 for ID, otherwise the place of the OOD set in `Overview.sets`."""
+    loss: FloatArray
+    """0 on OOD rows."""
+    weight: FloatArray | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Some cells of the grid that `bins` make, by their keys in ascending order."""
+
+    bins: Bins
+    key: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A direction and the thresholds of interest in it."""
+
+    weights: tuple[float, ...]
+    low: float
+    high: float
+    steps: int
+    """About how many thresholds to tell about between `low` and `high`."""
+
+
+class Profile(NamedTuple):
+    """Masses accepted by ``weights . scores <= threshold``, thresholds ascending.
+
+    The value of a row is ``weights[0] * scores[0] + weights[1] * scores[1]`` in float64: two
+    products, one sum, as in `Rule`.
+    """
+
+    threshold: FloatArray
+    id: IntArray
+    ood: IntArray
+    """Shape (sets, thresholds)."""
+    loss: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """Masses of the cells that hold any row with finite scores."""
+
+    key: IntArray
+    """Ascending."""
+    low: FloatArray
+    """Shape (cells, k): no row of the cell has a smaller score. Best is the smallest one."""
+    high: FloatArray
+    """No row of the cell has a larger score."""
+    rows: IntArray
+    id: IntArray
+    ood: IntArray
+    """Shape (sets, cells)."""
+    loss: IntArray
+    cheap_id: IntArray
+    """ID mass of the cheap rows; see `Measure.price`."""
+    cheap_loss: IntArray
+    """Loss mass of the cheap rows."""
+    infinite: tuple[int, ...]
+    """ID mass, loss mass and OOD masses of the rows with an infinite score."""
+    inexact: tuple[bool, bool]
+    """Whether any ID, any OOD mass was rounded."""
+    profiles: tuple[Profile, ...] = ()
+    """One for each strip that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Masses that a rule accepts, and all there are."""
+
+    id: int
+    ood: tuple[int, ...]
+    loss: int
+    total_id: int
+    total_ood: tuple[int, ...]
+    total_loss: int
+
+
+@runtime_checkable
+class ScoreSource(Protocol):
+    """Scored rows that can be counted; `demur.tune` and `demur.evaluate` take any of these."""
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """Names of the one or two score columns."""
+        ...
+
+    def overview(self) -> Overview:
+        """Look at all rows once; refuse rows that cannot be used.
+
+        Raises
+        ------
+        InvalidInputError
+            Names the column, what is wrong with it and the number of rows.
+        """
+        ...
+
+    def sample(self, rows: int, *, seed: int) -> Rows:
+        """Return about so many rows, or all if there are no more; chance need not be perfect.
+
+        Only the speed of a search rests on the sample, never its answer.
+        """
+        ...
+
+    def histogram(
+        self,
+        bins: Bins,
+        measure: Measure,
+        *,
+        strips: Sequence[Strip] = (),
+        within: Cells | None = None,
+    ) -> Histogram:
+        """Add up the rows by cell and, with `strips`, along some directions.
+
+        Parameters
+        ----------
+        within
+            Leave out the rows that are in none of these cells of a coarser grid (strips still
+            count all rows).
+        """
+        ...
+
+    def rows(self, cells: Cells) -> Rows:
+        """Return the rows of some cells; `Histogram.rows` told how many these are."""
+        ...
+
+    def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
+        """Return what `rule` accepts, for each value of the column `by`.
+
+        Without `by` there is a single entry, under None.
+        """
+        ...
