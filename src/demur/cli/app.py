@@ -13,11 +13,14 @@ COMMANDS = {
     "compare": "Compare scores and pairs of scores in a table.",
     "completion": "Print a completion script for the shell.",
     "demo": "Train, tune and report on a small built-in example.",
+    "estimate": "Estimate what tuned rules do on new inputs.",
     "evaluate": "Show what a saved rule does on new rows.",
     "info": "Show versions and the engine in use.",
     "plan": "Show how many rows it takes to certify bounds.",
+    "prior": "Estimate the share of OOD inputs in use.",
     "report": "Tune a rule and write a page about it.",
     "reproduce": "Repeat the experiments of the paper.",
+    "retune": "Tune for other bounds or another prior from saved counts.",
     "tune": "Find the best accept/reject rule.",
 }
 """Command names, also the modules they live in, and their one-line help."""

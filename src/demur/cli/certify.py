@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
@@ -23,6 +23,7 @@ Examples:
   demur certify rule.json fresh.parquet --loss is_wrong --ood is_ood --confidence .95
   demur certify rule.json fresh.csv --label y --prediction yhat --ood set \\
       --min-tpr .8 --max-fpr .1
+  demur certify rule.json fresh.csv --loss is_wrong --ood set --prior-range .01 .05
 """
 _promise = option("Promise")
 
@@ -35,6 +36,13 @@ _promise = option("Promise")
 @_promise(
     "--confidence", type=Number(), default="0.95", show_default=True, help="Chance that all hold."
 )
+@_promise(
+    "--prior-range",
+    type=Number(),
+    nargs=2,
+    metavar="LOW HIGH",
+    help="Bound precision and cost over all shares of OOD inputs between these.",
+)
 @_promise("--max-loss", type=Number(), help="Largest possible loss, if losses are not 0 and 1.")
 @_promise("--two-sided", is_flag=True, help="Bound every rate from both sides.")
 @option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
@@ -44,6 +52,7 @@ def command(
     scores: tuple[str, ...] | None,
     model: ModelOptions,
     confidence: Bound,
+    prior_range: tuple[Bound, Bound] | None,
     max_loss: Bound | None,
     two_sided: bool,
     as_json: bool,
@@ -53,6 +62,9 @@ def command(
     DATA must be rows that the rule was not tuned or chosen on. All bounds hold together with
     the chance --confidence. Exit code 3: a bound that was asked for is not certified.
     """
+    if prior_range is not None and model.prior is None:
+        # What was seen is shown at the worse end.
+        model = replace(model, prior=prior_range[1])
     models = model.models()
     if len(models) > 1:
         raise click.UsageError("the options mix models: certify one at a time")
@@ -67,7 +79,7 @@ def command(
             sample,
             confidence=float(confidence),
             model=asked,
-            ood_prior=None if model.prior is None else float(model.prior),
+            ood_prior=prior_range or model.prior,
             max_loss=max_loss,
             sides="two" if two_sided else "one",
         )
@@ -77,6 +89,9 @@ def command(
             "model": None if asked is None else model_data(asked),
             "rows": sample_data(sample),
             "holds": promise.holds,
+            "ood_prior": [
+                float(prior) for prior in prior_range or (model.prior,) if prior is not None
+            ],
         }
         echo_json(data_out)
     else:
@@ -105,7 +120,7 @@ def promise_table(promise: Certified) -> str:
         "expected cost": (promise.expected_cost, point.expected_cost),
     }
     rows = [
-        [Cell(name), Cell(rate(value, 5)), *_ends(interval)]
+        [Cell(name), Cell("" if value is None else rate(value, 5)), *_ends(interval)]
         for name, (interval, value) in seen.items()
         if interval is not None
     ]
@@ -113,4 +128,6 @@ def promise_table(promise: Certified) -> str:
 
 
 def _ends(interval: Interval) -> list[Cell]:
-    return [Cell(rate(interval.low, 5)), Cell(rate(interval.high, 5))]
+    # An end that is not promised is the trivial one.
+    low = "" if interval.low == 0 else rate(interval.low, 5)
+    return [Cell(low), Cell("" if interval.high == 1 else rate(interval.high, 5))]

@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from demur._files import write_atomically
+from demur.cli.differences import Difference, difference_table, differences
 from demur.cli.inputs import (
     DataOptions,
     confidence_option,
@@ -22,6 +23,7 @@ from demur.cli.models import ModelOptions, model_options
 from demur.cli.options import SectionCommand, option
 from demur.cli.output import OutputOptions, output_options
 from demur.cli.progress import Progress
+from demur.cli.resampling import ResamplingOptions, resampling_options
 from demur.cli.tables import FORMATS, Block, Cell, render
 from demur.cli.texts import ONLY_THESE_OOD, json_text, model_text
 from demur.core.models import CostModel, RejectionModel
@@ -63,6 +65,15 @@ Examples:
 @data_options()
 @model_options("Rejection models: a column of selective risks for each")
 @option("Search")("--grid", type=click.IntRange(1), help="Try this many angles, not all.")
+@resampling_options(
+    0,
+    "Add differences of the first score to the others on the same rows, with intervals: of AUROC "
+    "(DeLong), and of the risk at the bounds from so many bootstrap replicates in which both are "
+    "tuned anew; 0: none.",
+)
+@option("Honest numbers")(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the replicates."
+)
 @option("Output")(
     "--format",
     "kind",
@@ -78,6 +89,8 @@ def command(
     confidence: tuple[str, ...],
     model: ModelOptions,
     grid: int | None,
+    resampling: ResamplingOptions,
+    seed: int,
     kind: str,
     out: OutputOptions,
 ) -> None:
@@ -85,7 +98,8 @@ def command(
 
     A table as in the paper: selective risk at the bounds ("unable" where no rule meets them),
     AUROC, AUPR, OSCR in both definitions and FPR at TPR 0.95, for each OOD set and for all
-    together. The best of every column is marked.
+    together. The best of every column is marked. With --replicates, differences to the first
+    score on the same rows, where a mark means that the interval excludes zero.
     """
     models = model.models()
     out.check()
@@ -95,20 +109,26 @@ def command(
     some = next(iter(samples.values()))
     metrics = _metrics(some, models)
     sets = _sets(some)
+    search = None if grid is None else Grid(grid)
     with Progress("comparing", len(asked) * len(sets), unit="results") as progress:
         results = []
         for ood in sets:
             for names, sample in samples.items():
                 part = sample if ood == "" else sample.for_ood(ood)
-                search = None if grid is None else Grid(grid)
                 values = tuple(_value(m, part, model.prior, search) for m in metrics)
                 results.append(Result(names, ood, values))
                 progress.advance(1)
+    paired: list[Difference] = []
+    if resampling.replicates:
+        paired = differences(samples, models, resampling=resampling, search=search, seed=seed)
     if out.as_json:
-        text = json_text(_data(metrics, results))
+        compared = {"differences": [one.as_dict() for one in paired]}
+        text = json_text(_data(metrics, results) | compared)
     else:
         pairs = any(len(names) == 2 for names in asked)
         text = _table(kind, metrics, results, some, model.prior, pairs=pairs)
+        if paired:
+            text += "\n\n" + difference_table(kind, paired, float(resampling.level))
     if out.output is not None:
         write_atomically(out.output, click.unstyle(text) + "\n")
     else:

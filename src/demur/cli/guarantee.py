@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import click
 
 from demur.cli.output import OutputOptions
@@ -19,31 +17,25 @@ from demur.cli.texts import (
     sample_data,
 )
 from demur.core.rates import OperatingPoint
-from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.guarantees.certified_tuning import CertifiedTuning
+from demur.report.evidence import guarantee_data
 
 
 def print_guarantee(
-    rule: Rule,
     promised: CertifiedTuning,
     fresh: tuple[OperatingPoint, Sample] | None,
     out: OutputOptions,
 ) -> None:
     """Print the rule, the promise, and what was seen on held-out rows if there are any."""
+    rule = promised.rule
     if out.as_json:
         held_out = None if fresh is None else point_data(fresh[0]) | {"rows": sample_data(fresh[1])}
         echo_json(
             {
                 "rule": rule_data(rule),
                 "model": model_data(promised.model),
-                "guarantee": {
-                    "confidence": promised.confidence,
-                    "selective_risk": promised.selective_risk,
-                    "expected_cost": promised.expected_cost,
-                    "rows": asdict(promised.sizes),
-                    "caveat": promised.caveat,
-                },
+                "guarantee": guarantee_data(promised),
                 "tested": point_data(promised.point),
                 "held_out": held_out,
                 "output": out.output,

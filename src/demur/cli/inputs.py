@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray
@@ -18,6 +19,8 @@ from demur.core.columns import check_names, listing, sample_from_columns
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 
+# No column of a file has an empty name and this one a space.
+_NO_LOSS = " "
 _ROLES = ("loss", "label", "prediction", "ood", "weight")
 
 
@@ -140,6 +143,7 @@ def read_rows(
     confidence: tuple[str, ...] = (),
     group: str | None = None,
     flip: bool = True,
+    need_loss: bool = True,
 ) -> Rows:
     """Read the columns that the options name.
 
@@ -151,6 +155,8 @@ def read_rows(
         One more column to read.
     flip
         Whether OpenOOD's confidences become doubts; a saved rule reads them as they are.
+    need_loss
+        Whether losses matter; without them every loss is 0.
     """
     if (options.data is None) == (not options.openood):
         raise click.UsageError("give a file DATA, or --openood score files")
@@ -162,7 +168,7 @@ def read_rows(
         )
     if options.openood:
         return _read_openood(options, scores, flip=flip)
-    return _read_file(options, scores, confidence, group)
+    return _read_file(options, scores, confidence, group, need_loss=need_loss)
 
 
 def _read_file(
@@ -170,6 +176,8 @@ def _read_file(
     scores: Sequence[tuple[str, ...]],
     confidence: tuple[str, ...],
     group: str | None,
+    *,
+    need_loss: bool,
 ) -> Rows:
     from demur.sources.files import column_names, read_columns
 
@@ -177,7 +185,8 @@ def _read_file(
     names = column_names(path)
     if not scores:
         raise click.UsageError(f"--scores is needed; the columns are {listing(names)}")
-    if options.loss is None and (options.label is None or options.prediction is None):
+    lacks_loss = options.loss is None and (options.label is None or options.prediction is None)
+    if lacks_loss and need_loss:
         raise click.UsageError(
             f"--loss, or --label and --prediction, is needed; the columns are {listing(names)}"
         )
@@ -192,6 +201,9 @@ def _read_file(
         columns = read_columns(path, list(dict.fromkeys(name for _, name in wanted)))
     if len(columns[scores[0][0]]) == 0:
         raise InvalidInputError(f"{path!r} has no rows")
+    if lacks_loss:
+        columns[_NO_LOSS] = np.zeros(len(columns[scores[0][0]]))
+        options = replace(options, loss=_NO_LOSS, label=None, prediction=None)
     return Rows(columns, options, tuple(scores), confidence)
 
 

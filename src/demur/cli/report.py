@@ -23,6 +23,8 @@ from demur.cli.models import ModelOptions, model_options
 from demur.cli.options import Names, Number, SectionCommand, complete_column, gathered, option
 from demur.cli.output import OutputOptions, output_options
 from demur.cli.progress import Progress
+from demur.cli.promises import PromiseOptions, promise_options
+from demur.cli.resampling import ResamplingOptions, resampling_options
 from demur.cli.search import SearchOptions, search_options
 from demur.cli.texts import echo_json
 from demur.core.columns import ood_rows
@@ -39,6 +41,9 @@ Examples:
       --min-tpr .8 --max-fpr .1 --holdout .3 --id image -o report.html
   demur report scores.csv --scores msp,knn --compare energy --loss is_wrong --ood set \\
       --min-precision .95 --min-recall .7 --prior .1 -o report.html
+  demur report scores.parquet --scores msp,knn --loss is_wrong --ood set --holdout .5 \\
+      --min-tpr .8 --max-fpr .1 --replicates 1000 --guarantee .95 --prior-range .01 .05 \\
+      -o report.html
 """
 
 
@@ -64,6 +69,8 @@ _shown = option("Report")
     "Name rows by this column and list those nearest to the boundary; rows with the same id stay "
     "on one side of the split."
 )
+@promise_options()
+@resampling_options(0, "Bootstrap replicates, the rule tuned anew in each; 0: none.")
 @gathered(
     "options",
     ReportOptions,
@@ -89,17 +96,20 @@ def command(
     model: ModelOptions,
     search: SearchOptions,
     split: HoldoutOptions,
+    promise: PromiseOptions,
+    resampling: ResamplingOptions,
     options: ReportOptions,
     out: OutputOptions,
 ) -> None:
     """Tune a rule for the rows of DATA and report on it.
 
     The page is one file that works offline: the decision, its numbers with intervals, what to
-    beware of, and an explorer of all other bounds.
+    beware of, what can be promised, and an explorer of all other bounds.
     """
     asked = model.one_model()
     if model.needs_ood and data.ood is None and not data.openood:
         raise click.UsageError("--max-fpr and --prior need OOD rows: name their column with --ood")
+    promise.check(search, resampling, held=split.holdout is not None)
     out.check()
     wanted = [scores, *options.compare] if scores else []
     rows = read_rows(data, wanted, confidence=confidence, group=split.group)
@@ -117,6 +127,16 @@ def command(
         tuning = tune(
             train, asked, directions=search.allowed, search=search.search, ood=search.fpr_of
         )
+    evidence = promise.evidence(
+        tuning,
+        train,
+        test,
+        resampling=resampling,
+        search=search,
+        seed=split.seed,
+        max_loss=options.max_loss,
+        columns=(names, confidence),
+    )
     with Progress("writing the report"):
         report = Report.of(
             train,
@@ -129,6 +149,12 @@ def command(
             directions=search.allowed,
             search=search.search,
             command=text,
+            confidence=float(resampling.level),
+            cross=evidence.cross,
+            bootstrap=evidence.bootstrap,
+            guaranteed=evidence.guaranteed,
+            prior_range=evidence.prior_range,
+            prior_estimate=evidence.prior_estimate,
         )
         if out.output is not None:
             report.to_html(out.output)

@@ -20,6 +20,11 @@ from demur.cli.models import ModelOptions, model_options
 from demur.cli.options import Number, SectionCommand, option
 from demur.cli.output import OutputOptions, note, output_options
 from demur.cli.progress import Progress
+from demur.cli.raw_columns import (
+    counts_on_raw_columns,
+    on_raw_columns,
+    promise_on_raw_columns,
+)
 from demur.cli.search import SearchOptions, search_options
 from demur.cli.texts import (
     ONLY_THESE_OOD,
@@ -71,6 +76,12 @@ Examples:
 @option("Output")(
     "--report", type=click.Path(), metavar="FILE", help="Write an HTML page to explore and show."
 )
+@option("Output")(
+    "--counts",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write counts from which demur retune tunes for other bounds or priors without the rows.",
+)
 @output_options("Write the rule to this JSON file.")
 def command(
     data: DataOptions,
@@ -82,6 +93,7 @@ def command(
     guarantee: Bound | None,
     max_loss: Bound | None,
     report: str | None,
+    counts: str | None,
     out: OutputOptions,
 ) -> None:
     """Find the best accept/reject rule for the rows of DATA.
@@ -96,8 +108,12 @@ def command(
     out.check()
     if report is not None:
         if guarantee is not None:
-            raise click.UsageError("--report shows a tuned rule: leave out --guarantee")
+            raise click.UsageError(
+                "--report is about a rule without a guarantee; demur report --guarantee shows both"
+            )
         replace(out, output=report).check()
+    if counts is not None:
+        replace(out, output=counts).check()
     rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
     names = rows.scores[0]
     if len(names) > 2:
@@ -108,6 +124,10 @@ def command(
             raise InvalidInputError(f"column {rows.options.ood!r} marks no row as OOD")
         held = split.held(rows)
         train, test = (whole, None) if held is None else samples(rows, names, held)
+    if counts is not None:
+        with Progress("counting"):
+            counts_on_raw_columns(train, rows.confidence, search).save(counts)
+        note(f"the counts are in {counts}")
     if guarantee is not None:
         if search.fpr_of != "pooled":
             raise click.UsageError("--guarantee bounds the FPR of all OOD rows together")
@@ -121,11 +141,11 @@ def command(
                 search=search.search,
                 rng=split.seed,
             )
-        rule = on_raw_columns(promised.rule, rows.confidence)
-        if out.output is not None:
-            rule.save(out.output)
         fresh = None if test is None else (_point(promised.rule, test, asked, model.prior), test)
-        print_guarantee(rule, promised, fresh, out)
+        promised = promise_on_raw_columns(promised, rows.confidence)
+        if out.output is not None:
+            promised.rule.save(out.output)
+        print_guarantee(promised, fresh, out)
         return
     label = f"tuning on {train.n_id + train.n_ood:,} rows"
     with Progress(label), out.infeasible_as_json():
@@ -160,17 +180,6 @@ def command(
             f"({', '.join(n for n in names if n in rows.confidence)}) have a negative weight"
         )
     _print(rule, tuned, points, out)
-
-
-def on_raw_columns(rule: Rule, confidence: tuple[str, ...]) -> Rule:
-    """Return the same rule for columns whose confidences have not been flipped."""
-    names = rule.score_names or ()
-    # Adding zero turns -0.0 into 0.0.
-    direction = tuple(
-        -weight + 0.0 if name in confidence else weight
-        for weight, name in zip(rule.direction, names, strict=True)
-    )
-    return Rule(direction, rule.threshold, rule.tau, rule.score_names)
 
 
 def _point(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from demur.core.models import PrecisionRecallModel, TprFprModel
 from demur.core.rates import OperatingPoint
 from demur.errors import InfeasibleError
 from demur.guarantees.plan import fewest_rows, rows_to_prove
@@ -39,10 +40,19 @@ def shortage(
     else:
         seen = f"on {rows} the safest candidate has tpr {safest.tpr:.4g} and fpr {safest.fpr:.4g}"
     return InfeasibleError(
-        f"no rule is proven to meet {model} with confidence {confidence}: {seen}; "
+        f"no rule is proven to meet {_asked(model)} with confidence {confidence}: {seen}; "
         f"{_advice(id_rows, ood_rows, at_least=safest is None)}",
         model=model,
         attainable={"needed_id": id_rows, "needed_ood": ood_rows},
+    )
+
+
+def _asked(model: TprFprModel | PrecisionRecallModel) -> str:
+    if isinstance(model, TprFprModel):
+        return f"tpr >= {model.min_tpr} and fpr <= {model.max_fpr}"
+    return (
+        f"precision >= {model.min_precision} and recall >= {model.min_recall} at OOD prior "
+        f"{model.ood_prior}"
     )
 
 

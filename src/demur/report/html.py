@@ -9,7 +9,7 @@ from importlib import resources
 from string import Template
 from typing import TYPE_CHECKING
 
-from demur.report import markup, panel, tables
+from demur.report import markup, panel, promised, tables
 from demur.report.encode import page_json
 from demur.report.markup import escape
 from demur.report.pagedata import page_data
@@ -39,6 +39,7 @@ def render(report: Report) -> str:
         cautions=markup.cautions(report.cautions),
         rule=markup.rule(report),
         point=markup.points(report),
+        promises=promised.promises(report),
         explorer=panel.explorer(report, Template(template("explorer.html"))),
         comparison=tables.comparison(report.comparison),
         rows=tables.rows(report),

@@ -28,6 +28,7 @@ def plain(report: Report) -> dict[str, Any]:
         "confidence": report.confidence,
         "tuned": report.tuned.as_dict(),
         "held_out": None if report.held_out is None else report.held_out.as_dict(),
+        "promises": report.promises.as_dict(),
         "bounds": [bound.text for bound in report.bounds],
         "cautions": [asdict(caution) for caution in report.cautions],
         "comparison": None if report.comparison is None else report.comparison.as_dict(),

@@ -14,11 +14,16 @@ from demur.core.points import Points
 from demur.core.program import Number
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.errors import InvalidInputError
+from demur.errors import InfeasibleError, InvalidInputError
+from demur.guarantees.bootstrap import Bootstrap
+from demur.guarantees.certified_tuning import CertifiedTuning
+from demur.guarantees.cross import CrossTuning
+from demur.guarantees.prior import Prior, PriorEstimate
 from demur.report.cautions import Caution, cautions
 from demur.report.comparison import Comparison, Methods, compare
 from demur.report.explorer import Explorer, explore
 from demur.report.how import How
+from demur.report.promises import Evidence, Promises, promises
 from demur.report.repeat import command_line, python_arguments
 from demur.report.rows import Doubtful, Ids, doubtful_rows
 from demur.report.scatter import Scatter, scatter
@@ -48,6 +53,8 @@ class Report:
     confidence: float
     bounds: tuple[Bound, ...]
     cautions: tuple[Caution, ...]
+    promises: Promises
+    """What may be said, from what was seen to what can be promised."""
     explorer: Explorer
     scatter: Scatter
     comparison: Comparison | None
@@ -75,6 +82,11 @@ class Report:
         directions: Directions = "nonneg",
         search: Exact | Grid | None = None,
         command: str | None = None,
+        cross: CrossTuning | None = None,
+        bootstrap: Bootstrap | None = None,
+        guaranteed: CertifiedTuning | InfeasibleError | None = None,
+        prior_range: Prior | None = None,
+        prior_estimate: PriorEstimate | None = None,
     ) -> Report:
         """Collect what is known about a tuned rule.
 
@@ -100,6 +112,14 @@ class Report:
         command
             Command line to show, up to the bounds, such as
             ``"demur tune scores.csv --scores msp,knn --loss wrong --ood set"``.
+        cross, bootstrap, guaranteed
+            What `demur.guarantees.cross_tune`, `bootstrap` and `tune_certified` said of the same
+            rows and model; of the last also the `InfeasibleError` that it raised.
+        prior_range
+            Share of OOD inputs in use, or a (low, high) pair: precision and cost are stated over
+            all of it. A model with a prior needs none.
+        prior_estimate
+            What `demur.guarantees.estimate_prior` said of this rule and inputs in use.
 
         Examples
         --------
@@ -121,6 +141,7 @@ class Report:
         judged = sample if held_out is None else held_out
         limits = bounds(how)
         explorer = explore(sample, tuning, how, held_out=held_out)
+        evidence = Evidence(cross, bootstrap, guaranteed, prior_range, prior_estimate)
         return cls(
             title=title,
             rule=tuning.rule,
@@ -143,6 +164,13 @@ class Report:
                     confidence=confidence,
                     max_loss_known=max_loss is not None,
                 )
+            ),
+            promises=promises(
+                tuning,
+                evidence,
+                held_out=None if fresh is None or held_out is None else (fresh, held_out),
+                confidence=confidence,
+                max_loss=max_loss,
             ),
             explorer=explorer,
             scatter=scatter(sample),

@@ -175,7 +175,7 @@ def _intervals(
         return None
     if max_loss is None and not is_zero_one(sample):
         # Without a largest possible loss only the acceptance of rows can be bounded.
-        sample = _without_loss(sample)
+        sample = without_loss(sample)
     return certify(
         rule,
         sample,
@@ -186,7 +186,8 @@ def _intervals(
     )
 
 
-def _without_loss(sample: Sample) -> Sample:
+def without_loss(sample: Sample) -> Sample:
+    """Return the same rows, of which only the acceptance is looked at."""
     return Sample(sample.id_scores, np.zeros(sample.n_id), sample.ood_scores)
 
 

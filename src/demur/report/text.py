@@ -6,7 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from demur.report.comparison import Comparison
-from demur.report.wording import amount, model_text, number, rule_text
+from demur.report.promises import Promises, prior_text
+from demur.report.wording import amount, model_text, number, range_text, rule_text
 
 if TYPE_CHECKING:
     from demur.report.report import Report
@@ -21,6 +22,7 @@ def render(report: Report) -> str:
         _wrapped(f"{report.decision} {report.evidence}"),
         f"Accept when {rule_text(report.rule)}\n({model_text(report.model)})",
         _point(report),
+        _promises(report.promises),
         "\n".join(_wrapped(f"{c.level.upper()}: {c.text}") for c in report.cautions),
     ]
     if report.comparison is not None:
@@ -49,6 +51,23 @@ def _point(report: Report) -> str:
     for title, counts in (("accepted ID", id_counts), ("accepted OOD", ood_counts)):
         rows.append([title, *(f"{amount(part)} of {amount(total)}" for part, total in counts)])
     return _aligned(rows)
+
+
+def _promises(found: Promises) -> str:
+    rows = [["What you can promise", *map(found.column_title, found.columns)]]
+    for statement in found.statements:
+        cells = [
+            range_text(statement.rates[name], name) if name in statement.rates else "-"
+            for name in found.columns
+        ]
+        rows.append([statement.title, *cells])
+    sources = [
+        _wrapped(f"{statement.title}: {statement.source}")
+        for statement in found.statements
+        if statement.key != "tuned"
+    ]
+    prior = [] if found.prior is None else [_wrapped(prior_text(found.prior))]
+    return "\n".join([_aligned(rows), *sources, *prior])
 
 
 def _comparison(found: Comparison) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, TprFprModel
@@ -19,6 +20,17 @@ ONLY_THESE_OOD = (
 MINUS, DASH, TIMES = "\u2212", "\u2013", "\u00d7"
 # With a space that does not break.
 PERCENT_SIGN = "\u00a0%"
+# 0.07 times 10,000 is 700.0000000000001 in floats.
+_FUZZ = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A rate: a value, an interval, or the one end that is promised."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 def score_names(rule: Rule) -> tuple[str, ...]:
@@ -103,6 +115,27 @@ def percent(value: float, digits: int = 1) -> str:
 def number(value: float | None, digits: int = 4) -> str:
     """Return a number with a fixed count of decimals, or that there is none."""
     return "undefined" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def range_text(rate: Range, name: str) -> str:
+    """Return a rate with its interval, or the end that is promised."""
+    main, ends = range_parts(rate, name)
+    return f"{main} ({ends})" if ends else main
+
+
+def range_parts(rate: Range, name: str) -> tuple[str, str]:
+    """Return a rate and its interval; a promised end is never rounded in our favour."""
+    digits = 5 if name in ("selective risk", "expected cost") else 4
+    if rate.value is None and rate.high is None and rate.low is not None:
+        return f"≥ {math.floor(rate.low * 10**digits + _FUZZ) / 10**digits:.{digits}f}", ""
+    if rate.value is None and rate.low is None and rate.high is not None:
+        return f"≤ {math.ceil(rate.high * 10**digits - _FUZZ) / 10**digits:.{digits}f}", ""
+    ends = ""
+    if rate.low is not None and rate.high is not None:
+        ends = f"{rate.low:.{digits - 1}f} {DASH} {rate.high:.{digits - 1}f}"
+    if rate.value is None:
+        return ends, ""
+    return number(rate.value, digits), ends
 
 
 def amount(weight: float) -> str:

@@ -1,0 +1,139 @@
+"""`demur estimate`."""
+
+from __future__ import annotations
+
+import math
+
+import click
+
+from demur.cli.inputs import DataOptions, confidence_option, data_options, read_rows, scores_option
+from demur.cli.models import ModelOptions, model_options
+from demur.cli.options import SectionCommand, option
+from demur.cli.output import OutputOptions
+from demur.cli.progress import Progress
+from demur.cli.raw_columns import folds_on_raw_columns, on_raw_columns
+from demur.cli.resampling import ResamplingOptions, folds_option, resampling_options
+from demur.cli.search import SearchOptions, search_options
+from demur.cli.tables import Block, Cell, render
+from demur.cli.texts import (
+    ONLY_THESE_OOD,
+    echo_json,
+    model_data,
+    model_text,
+    point_data,
+    rate,
+    rule_data,
+    rule_text,
+    sample_data,
+)
+from demur.core.rates import OperatingPoint
+from demur.guarantees.bootstrap import Bootstrap
+from demur.guarantees.cross import CrossTuning
+from demur.report.evidence import bootstrap_data, cross_data
+from demur.report.statements import NAMES
+from demur.tuning.tune import tune
+
+_EXAMPLES = """\b
+Examples:
+  demur estimate scores.parquet --scores msp,knn --loss is_wrong --ood is_ood \\
+      --min-tpr .8 --max-fpr .1
+  demur estimate scores.csv --scores knn --loss is_wrong --ood set --folds 10 --replicates 0 \\
+      --min-precision .95 --min-recall .7 --prior .1 --json
+"""
+
+
+@click.command(cls=SectionCommand, epilog=_EXAMPLES)
+@scores_option()
+@confidence_option()
+@data_options()
+@model_options("Rejection model (one of three)")
+@search_options()
+@folds_option
+@resampling_options(1000, "Bootstrap replicates, the rule tuned anew in each; 0: none.")
+@option("Honest numbers")(
+    "--seed", type=int, default=0, show_default=True, help="Seed of folds and replicates."
+)
+@option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+def command(
+    data: DataOptions,
+    scores: tuple[str, ...] | None,
+    confidence: tuple[str, ...],
+    model: ModelOptions,
+    search: SearchOptions,
+    folds: int,
+    resampling: ResamplingOptions,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Estimate what rules tuned on DATA do on new inputs.
+
+    A tuned rule looks better on its own rows than it is. Cross-validation judges every row by a
+    rule tuned without it; the bootstrap tunes anew on rows drawn anew and says how far the truth
+    may lie. ID rows and every OOD set are drawn by themselves.
+    """
+    asked = model.one_model()
+    if model.needs_ood and data.ood is None and not data.openood:
+        raise click.UsageError("--max-fpr and --prior need OOD rows: name their column with --ood")
+    if search.fpr_of != "pooled":
+        raise click.UsageError("estimates are about the FPR of all OOD rows together")
+    rows = read_rows(data, [scores] if scores else [], confidence=confidence)
+    if len(rows.scores[0]) > 2:
+        raise click.UsageError("--scores is needed: choose one or two of the --openood scores")
+    sample = rows.sample(rows.scores[0])
+    with (
+        Progress("tuning"),
+        OutputOptions(None, force=False, as_json=as_json).infeasible_as_json(),
+    ):
+        tuned = tune(sample, asked, directions=search.directions, search=search.search)
+    cross = resampling.cross(sample, asked, folds=folds, search=search, seed=seed)
+    found = resampling.bootstrap(sample, asked, search=search, seed=seed)
+    rule = on_raw_columns(tuned.rule, rows.confidence)
+    if as_json:
+        echo_json(
+            {
+                "rule": rule_data(rule),
+                "model": model_data(asked),
+                "rows": sample_data(sample),
+                "tuned": point_data(tuned.point),
+                "cross": None
+                if cross is None
+                else cross_data(folds_on_raw_columns(cross, rows.confidence)),
+                "bootstrap": None if found is None else bootstrap_data(found),
+            }
+        )
+        return
+    click.echo(f"Rules tuned for {model_text(asked)}, such as: accept when {rule_text(rule)}\n")
+    click.echo(_table(tuned.point, cross, found))
+    click.echo()
+    click.echo("The tuned numbers are optimistic: quote the others.")
+    if found is not None and found.unable:
+        click.echo(f"{found.unable} replicates had no rule and are left out.")
+    if cross is not None and cross.unable:
+        click.echo(f"{cross.unable} folds had no rule and are left out.")
+    click.echo(ONLY_THESE_OOD)
+
+
+def _table(point: OperatingPoint, cross: CrossTuning | None, found: Bootstrap | None) -> str:
+    """Return a column for each way to look at the rule."""
+    header = ["", "tuned on"]
+    if cross is not None:
+        header.append(f"{len(cross.folds)} folds")
+    if found is not None:
+        header += ["bootstrap", f"{100 * found.confidence:g} % interval", "optimism"]
+    rows = []
+    for name, title in NAMES.items():
+        value = getattr(point, name)
+        if value is None or (name == "fpr" and math.isnan(value)):
+            continue
+        digits = 5 if name in ("selective_risk", "expected_cost") else 4
+        cells = [title, rate(value, digits)]
+        if cross is not None:
+            held_out = cross.held_out
+            cells.append("-" if held_out is None else rate(getattr(held_out, name), digits))
+        if found is not None:
+            measure = found.measures[name]
+            low, high = (rate(end, digits) for end in (measure.interval.low, measure.interval.high))
+            optimism = "undefined" if math.isnan(measure.optimism) else f"{measure.optimism:+.5f}"
+            cells += [rate(measure.estimate, digits), f"{low} to {high}", optimism]
+        rows.append([Cell(text) for text in cells])
+    return render("text", header, [Block("", rows)])

@@ -1,0 +1,73 @@
+"""`demur prior`."""
+
+from __future__ import annotations
+
+import click
+
+from demur.cli.deployed import read_scores
+from demur.cli.evaluate import score_columns
+from demur.cli.inputs import DataOptions, data_options, read_rows, scores_option
+from demur.cli.options import Number, SectionCommand, option
+from demur.cli.texts import echo_json, rule_data, rule_text, sample_data
+from demur.core.program import Number as Bound
+from demur.core.rule import Rule
+from demur.guarantees.prior import estimate_prior
+from demur.report.evidence import prior_data
+from demur.report.promises import prior_text
+
+_EXAMPLES = """\b
+Examples:
+  demur prior rule.json fresh.parquet --ood is_ood --deployed today.parquet
+  demur certify rule.json fresh.parquet --loss is_wrong --ood is_ood --prior-range .02 .08
+"""
+
+
+@click.command(cls=SectionCommand, epilog=_EXAMPLES)
+@click.argument("rule", type=click.Path(), metavar="RULE")
+@scores_option(help="Columns to read in place of those that the rule names.")
+@data_options()
+@option("Columns")(
+    "--deployed",
+    type=click.Path(),
+    required=True,
+    metavar="FILE",
+    help="Scores of inputs in use, in the same columns; no labels are needed.",
+)
+@option("Estimate")(
+    "--confidence", type=Number(), default="0.95", show_default=True, help="Of the interval."
+)
+@option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+def command(
+    rule: str,
+    data: DataOptions,
+    scores: tuple[str, ...] | None,
+    deployed: str,
+    confidence: Bound,
+    as_json: bool,
+) -> None:
+    """Estimate the share of OOD inputs in use, from what a saved RULE accepts of them.
+
+    DATA are labelled rows that the rule was not tuned on: they tell its TPR and FPR. The more
+    OOD inputs there are in use, the fewer inputs it accepts. The interval holds as long as ID
+    and OOD inputs in use are like those of DATA, in another proportion.
+    """
+    loaded = Rule.load(rule)
+    names = score_columns(loaded, scores)
+    sample = read_rows(data, [names], flip=False, need_loss=False).sample(names)
+    in_use = read_scores(deployed, names)
+    found = estimate_prior(loaded, in_use, validation=sample, confidence=float(confidence))
+    if as_json:
+        echo_json(
+            prior_data(found)
+            | {
+                "rule": rule_data(loaded),
+                "rows": sample_data(sample),
+                "deployed": len(in_use),
+            }
+        )
+        return
+    click.echo(f"Rule: accept when {rule_text(loaded)}. {len(in_use):,} inputs in use.\n")
+    click.echo(prior_text(found))
+    if found.consistent:
+        low, high = f"{found.interval.low:.4g}", f"{found.interval.high:.4g}"
+        click.echo(f"To be safe over all of it: demur certify --prior-range {low} {high}")

@@ -1,0 +1,131 @@
+"""What `demur report` finds out about a rule beyond looking at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import click
+
+from demur.cli.deployed import read_scores
+from demur.cli.options import Command, Number, gathered, option
+from demur.cli.progress import Progress
+from demur.cli.resampling import ResamplingOptions, folds_option
+from demur.cli.search import SearchOptions
+from demur.core.program import Number as Bound
+from demur.core.sample import Sample
+from demur.errors import InfeasibleError
+from demur.guarantees.certified_tuning import CertifiedTuning, tune_certified
+from demur.guarantees.prior import PriorEstimate, estimate_prior
+from demur.report.promises import Evidence
+from demur.tuning.result import Tuning
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseOptions:
+    """What is to be found out."""
+
+    folds: int
+    guarantee: Bound | None
+    prior_range: tuple[Bound, Bound] | None
+    deployed: str | None
+
+    def check(self, search: SearchOptions, resampling: ResamplingOptions, *, held: bool) -> None:
+        """Refuse what does not go together, before the work begins."""
+        if self.deployed is not None and not held:
+            raise click.UsageError("--deployed needs --holdout: rows that tell the TPR and FPR")
+        if search.fpr_of == "worst" and (resampling.replicates or self.guarantee is not None):
+            raise click.UsageError("--replicates and --guarantee are about all OOD rows together")
+
+    def evidence(
+        self,
+        tuning: Tuning,
+        train: Sample,
+        test: Sample | None,
+        *,
+        resampling: ResamplingOptions,
+        search: SearchOptions,
+        seed: int,
+        max_loss: Bound | None,
+        columns: tuple[Sequence[str], Sequence[str]],
+    ) -> Evidence:
+        """Return what was asked for; `columns` are the scores in a file and those to flip."""
+        # A bound on every OOD set cannot be cross-validated as one on all of them.
+        folds = 0 if search.fpr_of == "worst" else self.folds
+        cross = resampling.cross(train, tuning.model, folds=folds, search=search, seed=seed)
+        return Evidence(
+            cross=cross,
+            bootstrap=resampling.bootstrap(train, tuning.model, search=search, seed=seed),
+            guaranteed=self._guaranteed(tuning, train, search, seed, max_loss),
+            prior_range=self.prior_range,
+            prior_estimate=self._prior(tuning, test, columns, float(resampling.level)),
+        )
+
+    def _guaranteed(
+        self,
+        tuning: Tuning,
+        train: Sample,
+        search: SearchOptions,
+        seed: int,
+        max_loss: Bound | None,
+    ) -> CertifiedTuning | InfeasibleError | None:
+        if self.guarantee is None:
+            return None
+        with Progress("tuning with a guarantee"):
+            try:
+                return tune_certified(
+                    train,
+                    tuning.model,
+                    confidence=float(self.guarantee),
+                    max_loss=max_loss,
+                    directions=search.directions,
+                    search=search.search,
+                    rng=seed,
+                )
+            except InfeasibleError as error:
+                return error
+
+    def _prior(
+        self,
+        tuning: Tuning,
+        test: Sample | None,
+        columns: tuple[Sequence[str], Sequence[str]],
+        confidence: float,
+    ) -> PriorEstimate | None:
+        if self.deployed is None or test is None:
+            return None
+        scores = read_scores(self.deployed, *columns)
+        return estimate_prior(tuning.rule, scores, validation=test, confidence=confidence)
+
+
+def promise_options() -> Callable[[Command], Command]:
+    """Return a decorator that adds the options as `promise`."""
+    add = option("Honest numbers")
+    return gathered(
+        "promise",
+        PromiseOptions,
+        [
+            folds_option,
+            add(
+                "--guarantee",
+                type=Number(),
+                metavar="CONFIDENCE",
+                help="Add a rule whose bounds hold in the population with this chance, such as "
+                ".95, or how many rows that would take.",
+            ),
+            add(
+                "--prior-range",
+                type=Number(),
+                nargs=2,
+                metavar="LOW HIGH",
+                help="State precision and cost over all shares of OOD inputs between these.",
+            ),
+            add(
+                "--deployed",
+                type=click.Path(),
+                metavar="FILE",
+                help="Scores of inputs in use, without labels: estimate the share of OOD among "
+                "them; needs --holdout.",
+            ),
+        ],
+    )

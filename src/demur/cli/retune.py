@@ -1,0 +1,57 @@
+"""`demur retune`."""
+
+from __future__ import annotations
+
+import click
+
+from demur.cli.models import ModelOptions, model_options
+from demur.cli.options import SectionCommand
+from demur.cli.output import OutputOptions, output_options
+from demur.cli.texts import ONLY_THESE_OOD, decision, echo_json, model_data, point_data, rule_data
+from demur.guarantees.saved import OperatingTable
+
+_EXAMPLES = """\b
+Examples:
+  demur tune scores.parquet --scores msp,knn --loss is_wrong --ood is_ood \\
+      --min-tpr .8 --max-fpr .1 --counts counts.json
+  demur retune counts.json --min-precision .95 --min-recall .7 --prior .08 -o rule.json
+"""
+
+
+@click.command(cls=SectionCommand, epilog=_EXAMPLES)
+@click.argument("counts", type=click.Path(), metavar="COUNTS")
+@model_options("Rejection model (one of three)")
+@output_options("Write the rule to this JSON file.")
+def command(counts: str, model: ModelOptions, out: OutputOptions) -> None:
+    """Tune for other bounds, costs or another prior from saved COUNTS, without the rows.
+
+    COUNTS is what ``demur tune --counts`` wrote. From one score the rule is the one that the rows
+    themselves give; from two scores it is the best of those saved, which were best at bounds on
+    TPR and FPR in steps of one percent.
+    """
+    asked = model.one_model()
+    out.check()
+    table = OperatingTable.load(counts)
+    with out.infeasible_as_json():
+        tuned = table.tune(asked)
+    if out.output is not None:
+        tuned.rule.save(out.output)
+    if out.as_json:
+        echo_json(
+            {
+                "rule": rule_data(tuned.rule),
+                "model": model_data(asked),
+                "tuned": point_data(tuned.point),
+                "complete": table.complete,
+                "saved_rules": len(table.thresholds),
+                "output": out.output,
+            }
+        )
+        return
+    click.echo(decision(tuned.rule, tuned.point))
+    known = "all that can be optimal" if table.complete else "a selection, so it may not be optimal"
+    click.echo(f"\nThe best of {len(table.thresholds):,} saved rules ({known}).")
+    click.echo("The numbers are those of the rows it was tuned on, so they are optimistic.")
+    click.echo(ONLY_THESE_OOD)
+    if out.output is not None:
+        click.echo(f"The rule is in {out.output}.")
