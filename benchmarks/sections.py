@@ -98,7 +98,7 @@ def frontier(n: int, repetitions: int) -> str:
     """Compute the exact 101 x 101 frontier against one paper grid at one operating point."""
     ratios = []
     with engine("compiled"):
-        for make in (REALISTIC[0], REALISTIC[3], REALISTIC[4]):
+        for make in REALISTIC:
             case = make(n, 0)
             ours = partial(dm.frontier, case.sample)
             ratios.append(compare(make.__name__, paper_grid(case), ours, repetitions))

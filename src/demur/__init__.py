@@ -13,6 +13,7 @@ from demur.errors import (
     InvalidInputError,
     MissingExtraError,
     NotTunedError,
+    ScoreUnitsWarning,
 )
 from demur.tuning.frontier import Frontier, frontier
 from demur.tuning.prepared import prepare
@@ -39,6 +40,7 @@ __all__ = [
     "Report",
     "Rule",
     "Sample",
+    "ScoreUnitsWarning",
     "TprFprModel",
     "Tuning",
     "evaluate",

@@ -1,4 +1,4 @@
-"""Every error demur raises on purpose.
+"""Every error demur raises on purpose, and its warning.
 
 ```
 DemurError(Exception)
@@ -67,3 +67,7 @@ class MissingExtraError(DemurError, ImportError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.package, self.extra)
+
+
+class ScoreUnitsWarning(UserWarning):
+    """A grid of angles is searched over two scores whose units differ too much for it."""

@@ -1,4 +1,9 @@
-"""Both engines find the optimum that the plain reference finds, in every model."""
+"""Both engines find the optimum that the plain reference finds, in every model.
+
+``DEMUR_CASES=20000`` asks for more lattices than the few of the normal suite.
+"""
+
+import os
 
 import numpy as np
 import pytest
@@ -56,6 +61,35 @@ def test_same_optimum_as_the_reference(engine, directions):
             assert points.id[taken].sum() == outcome.id
             assert points.ood[:, taken].sum() == outcome.ood
             assert points.loss[taken].sum() == outcome.loss
+
+
+LATTICES = int(os.environ.get("DEMUR_CASES", "1200")) // 20
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("directions", ["nonneg", "circle"])
+def test_same_optimum_on_lattices(engine, directions):
+    """Hundreds of rows on few lines: whole bundles of lines meet in one point of the dual."""
+    rng = np.random.default_rng(11)
+    for _ in range(LATTICES):
+        n, step = int(rng.integers(60, 260)), 2.0 ** -rng.integers(1, 5)
+        scores = np.round(rng.normal(size=(n, 2)) / step) * step
+        masses = np.zeros((3, n), np.int64)
+        id_rows = rng.random(n) < 0.6
+        masses[0, id_rows], masses[1, ~id_rows] = 1, 1
+        lossy = id_rows & (rng.random(n) < 0.3)
+        masses[2, lossy] = 1 if rng.random() < 0.5 else rng.integers(1, 1000, lossy.sum())
+        least = int(masses[0].sum() * rng.uniform(0.1, 0.9))
+        most = int(masses[1].sum() * rng.uniform(0.1, 0.9))
+        arguments = (np.array([1, 0, 0]), True, least, np.array([most]), np.array([[0, 0]]))
+        points = Points(scores, masses[0], masses[1:2], masses[2], None)
+        tree = engine.prepare(scores, masses[0], masses[1:2], masses[2])
+        outcome = engine.search(tree, direction_set(directions).quarters, *arguments)
+        expected = by_reference(points, arguments, directions)
+        if expected is None:
+            assert len(outcome.v) == 0 and outcome.status == "infeasible"
+        else:
+            assert (outcome.id, outcome.ood) == expected
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -22,6 +22,7 @@ def test_public_names():
         "Report",
         "Rule",
         "Sample",
+        "ScoreUnitsWarning",
         "TprFprModel",
         "Tuning",
         "evaluate",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
+from typing import Any
 
 
 def main() -> None:
@@ -12,7 +14,7 @@ def main() -> None:
     import click
 
     from demur.cli.app import app
-    from demur.errors import DemurError, InfeasibleError
+    from demur.errors import DemurError, InfeasibleError, ScoreUnitsWarning
 
     # So that a file half written is removed on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -21,6 +23,15 @@ def main() -> None:
     def complain(error: Exception) -> None:
         click.echo(f"{click.style('demur:', fg='red')} {error}", err=True, color=color)
 
+    show = warnings.showwarning
+
+    def warn(message: Any, category: type[Warning], *place: Any) -> None:
+        if issubclass(category, ScoreUnitsWarning):
+            click.echo(f"{click.style('demur: warning:', fg='yellow')} {message}", err=True)
+        else:
+            show(message, category, *place)
+
+    warnings.showwarning = warn
     try:
         app(prog_name="demur", color=color)
     except DemurError as error:

@@ -19,10 +19,13 @@ from demur.core.sample import Sample
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.tuning.cells import best_by_search
 from demur.tuning.charts import Directions, direction_set
+from demur.tuning.double import grid_directions
 from demur.tuning.envelope import Search, is_swept, operating_points
 from demur.tuning.prepared import Prepared, as_prepared
+from demur.tuning.result import Grid
 from demur.tuning.settle import LazyLines, Rules, settle
 from demur.tuning.surface import Surface
+from demur.tuning.units import warn_of_units
 
 # Up to this many rows, looking at all pairs of them is faster than searching.
 _FEW = 1500
@@ -139,6 +142,9 @@ def frontier(
     totals = prepared.points.totals
     min_id = np.array([TprFprModel(a).program(totals).min_id for a in tprs])
     max_ood = np.array([TprFprModel(0, b).program(totals).max_ood for b in fprs]).T
+    if isinstance(search, Grid) and prepared.sample.n_scores == 2:
+        swept = grid_directions(direction_set(directions), search.angles)
+        warn_of_units(prepared, swept, stacklevel=2)
     is_enumerated = is_swept(prepared.points, search) or len(prepared.points.scores) <= _FEW
     if is_enumerated:
         best, cells = _by_enumeration(prepared.points, directions, search, min_id, max_ood)

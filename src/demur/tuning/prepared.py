@@ -53,6 +53,18 @@ class Prepared:
             budget=budget,
         )
 
+    def directions(self, program: Program, weights: FloatArray) -> IntArray | None:
+        """Return ID, OOD and loss mass of the optimum of each direction, shape (d, 3).
+
+        Only directions that attain the optimum of all are sure to have theirs. None where the
+        engine has nothing better than sorting along each direction.
+        """
+        grid = getattr(self._engine, "grid", None)
+        if grid is None:
+            return None
+        best = grid(self._grown(), weights, *kernel_arguments(program))
+        return np.column_stack([best.id, best.ood, best.loss])
+
     def all_bounds(
         self, allowed: DirectionSet, min_id: IntArray, max_ood: IntArray
     ) -> tuple[Rules, IntArray] | None:
@@ -65,14 +77,15 @@ class Prepared:
         if frontier is None or len(max_ood) > 1:
             return None
         best = frontier(self._grown(), allowed.quarters, min_id, max_ood[0])
-        table = np.column_stack(
-            [column.reshape(best.id.size, -1) for column in (*best[:3], best.weights, best.v)]
-        )
-        distinct, cells = np.unique(table[best.id.ravel() > 0], axis=0, return_inverse=True)
-        index = np.full(best.id.size, -1)
-        index[best.id.ravel() > 0] = cells.ravel()
-        masses = distinct[:, :3].astype(np.int64).T
-        return Rules(masses[0], masses[1], masses[2], distinct[:, 3:]), index.reshape(best.id.shape)
+        able = np.flatnonzero(best.id > 0)
+        lines = np.column_stack([best.weights.reshape(-1, 2), best.v.ravel()])[able]
+        # A half-plane was found for one accepted set, so that its line tells rules apart.
+        keys = np.ascontiguousarray(lines).view(np.dtype((np.void, lines.strides[0]))).ravel()
+        _, first, rules = np.unique(keys, return_index=True, return_inverse=True)
+        index = np.full(best.id.shape, -1)
+        index.flat[able] = rules
+        masses = (mass.ravel()[able[first]] for mass in (best.id, best.ood, best.loss))
+        return Rules(next(masses), next(masses), next(masses), lines[first]), index
 
     def reweighted(self, points: Points) -> Prepared:
         """Return the same rows with the masses of `points`, without sorting again."""

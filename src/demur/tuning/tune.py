@@ -17,6 +17,7 @@ from demur.tuning.infeasible import infeasible_error
 from demur.tuning.line import Line
 from demur.tuning.prepared import Prepared, as_prepared
 from demur.tuning.result import Certificate, Exact, Grid, Tuning
+from demur.tuning.units import warn_of_units
 
 
 def tune(
@@ -54,6 +55,11 @@ def tune(
     InfeasibleError
         No rule meets the bounds; carries the nearest attainable ones.
 
+    Warns
+    -----
+    ScoreUnitsWarning
+        A grid of angles is searched, and the units of the two scores differ much.
+
     Examples
     --------
     >>> from demur import Sample, TprFprModel, tune
@@ -69,6 +75,8 @@ def tune(
     totals = prepared.points.totals
     program = model.program(totals)
     allowed = direction_set(directions or ("paper" if isinstance(search, Grid) else "nonneg"))
+    if isinstance(search, Grid) and prepared.sample.n_scores == 2:
+        warn_of_units(prepared, double.grid_directions(allowed, search.angles), stacklevel=2)
     line, certificate = _find(prepared, program, allowed, search)
     if line is None:
         find = lambda p: _accepted(_find(prepared, p, allowed, _without_limits(search))[0])  # noqa: E731

@@ -197,8 +197,7 @@ static Line line_of(const Search *s, const Box *box, int64_t k)
     int64_t i = ~s->popped.item[k];
     const int64_t *mass = tree->mass + i * tree->width;
     Line line = {chart->fixed * tree->point[2 * i + chart->still],
-                 chart->step * tree->point[2 * i + chart->moving], mass, mass[LOSS] == 0};
-    for (int set = 0; set < tree->sets; set++) line.free &= mass[FIRST_OOD + set] == 0;
+                 chart->step * tree->point[2 * i + chart->moving], mass};
     return line;
 }
 
@@ -263,7 +262,7 @@ static void try_prefix(Search *s, const Box *box, int64_t k, double t)
     const Line *above = k < box->count ? s->line + s->order[k] : NULL;
     const int64_t *row = s->prefix + k * s->tree->width;
     /* What was wanted may have been beaten before it found a place. */
-    if (!s->settled[k] && ((above && above->free) || !s->wanted(s, row))) s->settled[k] = 1;
+    if (!s->settled[k] && !s->wanted(s, row)) s->settled[k] = 1;
     if (!s->settled[k] && t - s->since[k] > SAME * t)
         s->settled[k] = (char)place(s, box, row, below, above, s->since[k], t);
     s->since[k] = t;

@@ -30,13 +30,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef LEAF
-#define LEAF 10
-#endif
-#define LEAF_LINE 64    /* points crossing a box of a single direction that is tried as a leaf */
-#ifndef FEW_CROSSINGS
-#define FEW_CROSSINGS 8
-#endif
+#define LEAF 10         /* points crossing a box that is tried as a leaf, */
+#define LEAF_LINE 64    /* the same for a single direction, */
+#define FEW_CROSSINGS 8 /* and crossings of their lines worth walking through with more points */
 #define MANY 100000     /* crossings times points walked through where a box cannot be cut */
 #define STUBBORN 0.6    /* part of the ID mass that still crosses after four cuts */
 #define DEEPEST 30000

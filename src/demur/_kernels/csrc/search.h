@@ -85,7 +85,6 @@ typedef struct {
 typedef struct {
     double x, y; /* value x + t*y */
     const int64_t *mass;
-    int free; /* neither loss nor OOD: accepting it only helps */
 } Line;
 
 #define HALF_PLANES 256

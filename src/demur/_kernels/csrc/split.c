@@ -6,16 +6,10 @@
 
 #include "sift.h"
 
-#ifndef OPEN_EXTENT
-#define OPEN_EXTENT 0.7 /* nodes larger than this part of the height of a zone are opened */
-#endif
-#ifndef OPEN_COUNT
-#define OPEN_COUNT 16
-#endif
-#define SAMPLE 15       /* items looked at to choose a cut */
-#ifndef DRIFT
-#define DRIFT 3.0
-#endif
+#define OPEN_EXTENT 0.7 /* nodes larger than this part of the height of a zone are opened, */
+#define OPEN_COUNT 16   /* and all nodes where no more items than this cross it */
+#define SAMPLE 9        /* items looked at to choose a cut */
+#define DRIFT 3.0       /* heights of a zone that slopes carry lines apart before it is cut in t */
 
 static void orient(Chart *chart)
 {

@@ -11,9 +11,7 @@
 
 #include <stdint.h>
 
-#ifndef BLOCK
 #define BLOCK 8
-#endif
 #define FIRST_OOD 3
 
 enum { ID, LOSS, MARK };
