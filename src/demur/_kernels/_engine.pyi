@@ -81,3 +81,32 @@ def frontier(
     v: _Floats,
     /,
 ) -> tuple[int, int]: ...
+def sides(
+    point: _Floats,
+    node: _Ints32,
+    box: _Floats,
+    mass: _Ints,
+    sums: _Ints,
+    unit: _Ints,
+    tilt: _Ints32,
+    sets: int,
+    weight: _Floats,
+    v: float,
+    along: _Floats,
+    /,
+) -> tuple[float, float]: ...
+def widest(
+    point: _Floats,
+    node: _Ints32,
+    box: _Floats,
+    mass: _Ints,
+    sums: _Ints,
+    unit: _Ints,
+    tilt: _Ints32,
+    sets: int,
+    weight: _Floats,
+    v: float,
+    scale: _Floats,
+    nonneg: _Ints,
+    /,
+) -> tuple[float, float, float]: ...

@@ -52,8 +52,12 @@ def search(
     *,
     gap: float = 0.0,
     budget: int | None = None,
+    start: _Floats | None = None,
 ) -> Outcome:
-    """Return the optimal half-planes with directions in `quarters`; see `demur.core.program`."""
+    """Return the optimal half-planes with directions in `quarters`; see `demur.core.program`.
+
+    The search looks for its own directions to begin with: `start` is not needed.
+    """
     run = _Search(tree, Program(objective, per_id, max(1, min_id), max_ood, ratio), gap, budget)
     return run.over([chart for quarter in quarters for chart in charts(tree, quarter)])
 

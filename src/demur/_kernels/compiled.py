@@ -174,6 +174,22 @@ def frontier(tree: Tree, quarters: tuple[int, ...], id_levels: _Ints, ood_levels
     return Optima(masses[..., 0], masses[..., 1], masses[..., 2], weights, v)
 
 
+def sides(tree: Tree, weight: _Floats, v: float, along: _Floats) -> tuple[float, float]:
+    """Return the last accepted and the first rejected value along a direction."""
+    return _engine.sides(*_tree(tree), weight, v, along)
+
+
+def widest(
+    tree: Tree, weight: _Floats, v: float, scale: _Floats, nonneg: tuple[bool, bool]
+) -> tuple[float, float, float]:
+    """Return the direction with the widest gap, of those with the accepted set of a half-plane.
+
+    Also the width of the gap, in units of `scale`. `nonneg` tells which weights may not be
+    negative.
+    """
+    return _engine.widest(*_tree(tree), weight, v, scale, np.array(nonneg, np.int64))
+
+
 def _program(
     objective: _Ints, per_id: bool, min_id: int, max_ood: _Ints, ratio: _Ints
 ) -> tuple[_Ints, int, int, _Ints, _Ints]:

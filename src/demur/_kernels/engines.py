@@ -61,8 +61,12 @@ class Engine(Protocol):
         *,
         gap: float = 0.0,
         budget: int | None = None,
+        start: _Floats | None = None,
     ) -> Outcome:
-        """Return the optimal half-planes with directions in `quarters`."""
+        """Return the optimal half-planes with directions in `quarters`.
+
+        `start` are directions to try first, where the engine does not look for its own.
+        """
 
 
 def engine_name() -> str:

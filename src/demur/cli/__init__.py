@@ -25,11 +25,12 @@ def main() -> None:
 
     show = warnings.showwarning
 
-    def warn(message: Any, category: type[Warning], *place: Any) -> None:
+    def warn(message: Any, category: type[Warning], *args: Any, **options: Any) -> None:
         if issubclass(category, ScoreUnitsWarning):
-            click.echo(f"{click.style('demur: warning:', fg='yellow')} {message}", err=True)
+            words = f"{click.style('demur: warning:', fg='yellow')} {message}"
+            click.echo(words, err=True, color=color)
         else:
-            show(message, category, *place)
+            show(message, category, *args, **options)
 
     warnings.showwarning = warn
     try:

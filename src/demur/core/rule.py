@@ -83,7 +83,7 @@ class Rule:
 
     def combine(self, scores: Any) -> FloatArray:
         """Return the combined score ``direction . scores`` of each row; +inf stays +inf."""
-        return _combine(
+        return combine(
             self.direction,
             _arrays.score_matrix("scores", scores, columns=len(self.direction)),
         )
@@ -194,8 +194,8 @@ class Rule:
         return cls.from_json(text)
 
 
-def _combine(direction: tuple[float, ...], scores: FloatArray) -> FloatArray:
-    """Weigh the scores in float64, one product and one sum a row, as SQL and C would."""
+def combine(direction: tuple[float, ...], scores: FloatArray) -> FloatArray:
+    """Weigh checked scores in float64, one product and one sum a row, as SQL and C would."""
     infinite = np.isposinf(scores).any(axis=1)
     with np.errstate(invalid="ignore", over="ignore"):
         combined = direction[0] * scores[:, 0]

@@ -110,7 +110,7 @@ def bootstrap(
     tail = miss(confidence) / 2
     tuned = tune(sample, model, directions=directions, search=search)
     rates = replicate(
-        (sample,),
+        [(sample, tuned.rule)],
         Retuning(model, directions, search),
         replicates=replicates,
         rng=rng,

@@ -74,7 +74,7 @@ def compare(
     tail = miss(confidence) / 2
     tuned = [tune(s, model, directions=directions, search=search) for s in (first, second)]
     rates = replicate(
-        (first, second),
+        [(first, tuned[0].rule), (second, tuned[1].rule)],
         Retuning(model, directions, search),
         replicates=replicates,
         rng=rng,

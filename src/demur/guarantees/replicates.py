@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,13 +13,13 @@ from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.errors import InfeasibleError, InvalidInputError
+from demur.errors import InvalidInputError
 from demur.guarantees.parallel import Progress, in_order
 from demur.guarantees.splits import Seed
 from demur.guarantees.tally import Tally, measures
 from demur.tuning.charts import Directions
 from demur.tuning.result import Exact, Grid
-from demur.tuning.tune import tune
+from demur.tuning.retune import Retuner
 
 VIEWS = ("in_bag", "on_sample", "out_of_bag")
 
@@ -31,26 +32,15 @@ class Retuning:
     directions: Directions | None = None
     search: Exact | Grid | None = None
 
-    def rule(self, sample: Sample, times: tuple[IntArray, IntArray]) -> Rule | None:
-        """Return the rule tuned with row i counted `times[i]` times; None if there is none."""
-        id_weight, ood_weight = (
-            count.astype(np.float64) if weight is None else count * weight
-            for count, weight in zip(times, (sample.id_weight, sample.ood_weight), strict=True)
+    def of(self, sample: Sample, near: Rule) -> Retuner:
+        """Return what tunes `sample` with other weights, to rules not far from `near`."""
+        return Retuner(
+            sample, self.model, directions=self.directions, search=self.search, near=near
         )
-        drawn = replace(
-            sample,
-            ood_scores={name: sample.ood_scores[rows] for name, rows in sample.ood_sets.items()},  # type: ignore[arg-type]
-            id_weight=id_weight,
-            ood_weight=_by_set(sample, ood_weight),  # type: ignore[arg-type]
-        )
-        try:
-            return tune(drawn, self.model, directions=self.directions, search=self.search).rule
-        except InfeasibleError:
-            return None
 
 
 def replicate(
-    samples: tuple[Sample, ...],
+    tuned: Sequence[tuple[Sample, Rule]],
     retuning: Retuning,
     *,
     replicates: int,
@@ -60,18 +50,18 @@ def replicate(
 ) -> FloatArray:
     """Return the rates of every replicate, shape (replicates, samples, views, measures).
 
-    All samples have the same rows and are drawn alike, ID and every OOD set by itself. Each
-    replicate has a random generator of its own, so the result does not depend on `workers`.
-    A replicate in which no rule meets the bounds is NaN throughout.
+    All samples, given with the rules tuned on them, have the same rows and are drawn alike, ID
+    and every OOD set by itself. Each replicate has a random generator of its own, so the result
+    does not depend on `workers`. A replicate in which no rule meets the bounds is NaN throughout.
     """
     if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 1:
         raise InvalidInputError(f"replicates must be a positive whole number, got {replicates!r}")
     generators = np.random.default_rng(rng).spawn(replicates)
-    tallies = [Tally.of(sample) for sample in samples]
+    tallies = [(Tally.of(sample), retuning.of(sample, rule)) for sample, rule in tuned]
 
     def run(generator: np.random.Generator) -> list[list[list[float]]]:
-        times = draw(samples[0], generator)
-        return [_judge(tally, retuning, times) for tally in tallies]
+        times = draw(tuned[0][0], generator)
+        return [_judge(tally, retuner, retuning.model, times) for tally, retuner in tallies]
 
     return np.array(in_order(run, generators, workers=workers, progress=progress))
 
@@ -88,10 +78,12 @@ def _multinomial(rows: int, generator: np.random.Generator) -> IntArray:
     return np.bincount(generator.integers(0, max(rows, 1), rows), minlength=rows)
 
 
-def _judge(tally: Tally, retuning: Retuning, times: tuple[IntArray, IntArray]) -> list[list[float]]:
+def _judge(
+    tally: Tally, retuner: Retuner, model: RejectionModel, times: tuple[IntArray, IntArray]
+) -> list[list[float]]:
     """Return the measures on the rows drawn, on the whole sample and on the rows not drawn."""
-    names = measures(retuning.model)
-    rule = retuning.rule(tally.sample, times)
+    names = measures(model)
+    rule = retuner.rule(np.concatenate(times))
     if rule is None:
         return [[math.nan] * len(names)] * len(VIEWS)
     accepted = tally.decide(rule)
@@ -100,13 +92,9 @@ def _judge(tally: Tally, retuning: Retuning, times: tuple[IntArray, IntArray]) -
         (np.ones_like(times[0]), np.ones_like(times[1])),
         ((times[0] == 0).astype(np.int64), (times[1] == 0).astype(np.int64)),
     )
-    return [values(tally.point(accepted, view, retuning.model), names) for view in views]
+    return [values(tally.point(accepted, view, model), names) for view in views]
 
 
 def values(point: OperatingPoint | None, names: tuple[str, ...]) -> list[float]:
     """Return the named rates of a point; NaN without one."""
     return [math.nan if point is None else float(getattr(point, name)) for name in names]
-
-
-def _by_set(sample: Sample, weight: FloatArray) -> dict[str, FloatArray]:
-    return {name: weight[rows] for name, rows in sample.ood_sets.items()}

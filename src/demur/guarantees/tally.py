@@ -11,7 +11,7 @@ from demur.core.masses import Masses
 from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel
 from demur.core.program import Totals
 from demur.core.rates import OperatingPoint, operating_point
-from demur.core.rule import Rule
+from demur.core.rule import Rule, combine
 from demur.core.sample import Sample
 
 
@@ -38,7 +38,11 @@ class Tally:
 
     def decide(self, rule: Rule) -> tuple[BoolArray, BoolArray]:
         """Return which ID and which OOD rows `rule` accepts."""
-        return rule.accept(self.sample.id_scores), rule.accept(self.sample.ood_scores)
+        id_rows, ood_rows = (
+            combine(rule.direction, scores) <= rule.threshold
+            for scores in (self.sample.id_scores, self.sample.ood_scores)
+        )
+        return id_rows, ood_rows
 
     def point(
         self,
@@ -47,10 +51,10 @@ class Tally:
         model: RejectionModel | None,
     ) -> OperatingPoint | None:
         """Return the rates when row i counts `times[i]` times; None if no ID row counts."""
-        id_mass, ood_mass = self.id.values * times[0], self.ood.values * times[1]
+        taken_id, taken_ood = times[0] * accepted[0], times[1] * accepted[1]
         totals = Totals(
-            id=int(id_mass.sum()),
-            ood=(int(ood_mass.sum()),),
+            id=int(self.id.values @ times[0]),
+            ood=(int(self.ood.values @ times[1]),),
             loss=0,
             id_exponent=self.id.exponent,
             ood_exponent=self.ood.exponent,
@@ -59,9 +63,9 @@ class Tally:
         if totals.id == 0:
             return None
         return operating_point(
-            id_mass=int(id_mass[accepted[0]].sum()),
-            ood_masses=[int(ood_mass[accepted[1]].sum())],
-            loss_mass=int((self.loss.values * times[0])[accepted[0]].sum()),
+            id_mass=int(self.id.values @ taken_id),
+            ood_masses=[int(self.ood.values @ taken_ood)],
+            loss_mass=int(self.loss.values @ taken_id),
             totals=totals,
             model=model,
         )

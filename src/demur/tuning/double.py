@@ -6,14 +6,13 @@ import math
 
 import numpy as np
 
-from demur._arrays import BoolArray, FloatArray
+from demur._arrays import FloatArray
 from demur._kernels import reference
 from demur.core.points import Points
 from demur.core.program import Program
 from demur.errors import InvalidInputError
 from demur.tuning.charts import DirectionSet
 from demur.tuning.line import Line, midway, preferred, reject_all, tied_best
-from demur.tuning.margin import widest_line
 from demur.tuning.prepared import Prepared
 from demur.tuning.result import Certificate, Exact
 from demur.tuning.single import best_of_sweep, masses_at
@@ -22,15 +21,20 @@ Direction = tuple[float, float]
 
 
 def search_exact(
-    prepared: Prepared, program: Program, allowed: DirectionSet, search: Exact
+    prepared: Prepared,
+    program: Program,
+    allowed: DirectionSet,
+    search: Exact,
+    *,
+    start: FloatArray | None = None,
 ) -> tuple[Line | None, Certificate]:
     """Return the best line over all allowed directions, and how sure that is.
 
-    None means that no half-plane meets the bounds.
+    None means that no half-plane meets the bounds. `start` are directions to try first.
     """
     # A gap is stated in the model's objective, engines work in that of the program.
     gap = search.gap / program.scale
-    outcome = prepared.search(program, allowed, gap=gap, budget=search.budget)
+    outcome = prepared.search(program, allowed, gap=gap, budget=search.budget, start=start)
     if outcome.status == "budget" and len(outcome.v) == 0 and not program.reject_all:
         raise InvalidInputError(
             f"the budget of {search.budget} boxes ended before any rule that meets the bounds "
@@ -56,7 +60,7 @@ def search_grid(
     An engine that finds the optimum of many directions faster than by sorting says which are
     worth a sort.
     """
-    points = prepared.points
+    points = prepared.points.present()
     lines: list[Line] = []
     directions = grid_directions(allowed, angles)
     optima = prepared.directions(program, np.array(directions))
@@ -96,23 +100,14 @@ def _robust(
     Where float64 cannot evaluate that one to the same masses, the unit vector along the
     half-plane's own direction is tried, and as a last resort the half-plane stays as it is.
     """
-    points = prepared.points
-    accepted = _combined(points, direction) <= threshold
-    wide = widest_line(points.scores, accepted, direction, prepared.spread, allowed)
+    wide = prepared.widest_line(direction, threshold, allowed)
     for tried in (wide.direction, direction):
         length = math.hypot(*tried)
         unit = (tried[0] / length, tried[1] / length)
-        middle = _threshold(_combined(points, unit), accepted)
-        if middle is not None:
-            return Line(unit, middle, *masses, wide.width)
+        last, following = prepared.sides(direction, threshold, unit)
+        if last < following:
+            return Line(unit, midway(last, following), *masses, wide.width)
     return Line(direction, threshold, *masses, wide.width)
-
-
-def _threshold(values: FloatArray, accepted: BoolArray) -> float | None:
-    """Return a threshold midway between the sides; None if they are not apart."""
-    last = float(np.where(accepted, values, -np.inf).max())
-    following = float(np.where(accepted, np.inf, values).min())
-    return midway(last, following) if last < following else None
 
 
 def _line_at(swept: reference.Sweep, row: int, direction: Direction, scale: FloatArray) -> Line:

@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from demur._arrays import FloatArray, IntArray
+from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels.engines import Engine, Outcome, engine
 from demur.core.points import Points
 from demur.core.program import Program
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.tuning.charts import DirectionSet
-from demur.tuning.margin import spread
+from demur.tuning.margin import Line, sides, spread, widest_line
 from demur.tuning.settle import Rules
 
 
@@ -43,14 +43,19 @@ class Prepared:
         *,
         gap: float = 0.0,
         budget: int | None = None,
+        start: FloatArray | None = None,
     ) -> Outcome:
-        """Return the optimal half-planes of two scores under `program`."""
+        """Return the optimal half-planes of two scores under `program`.
+
+        `start` are directions to try first, shape (d, 2).
+        """
         return self._engine.search(
             self._grown(),
             allowed.quarters,
             *kernel_arguments(program),
             gap=gap,
             budget=budget,
+            start=start,
         )
 
     def directions(self, program: Program, weights: FloatArray) -> IntArray | None:
@@ -86,6 +91,40 @@ class Prepared:
         index.flat[able] = rules
         masses = (mass.ravel()[able[first]] for mass in (best.id, best.ood, best.loss))
         return Rules(next(masses), next(masses), next(masses), lines[first]), index
+
+    def widest_line(
+        self, direction: tuple[float, float], threshold: float, allowed: DirectionSet
+    ) -> Line:
+        """Return the line with the widest gap, of those with the accepted set of a half-plane."""
+        if not hasattr(self._engine, "widest"):
+            scores, accepted = self._sides_of(direction, threshold)
+            return widest_line(scores, accepted, direction, self.spread, allowed)
+        nonneg = allowed.risk_nonneg, allowed.ood_nonneg
+        half_plane = np.array(direction), threshold
+        *wide, width = self._engine.widest(self._grown(), *half_plane, self.spread, nonneg)
+        return Line((wide[0], wide[1]), width)
+
+    def sides(
+        self, direction: tuple[float, float], threshold: float, along: tuple[float, float]
+    ) -> tuple[float, float]:
+        """Return the values `along` a direction next to the boundary of a half-plane.
+
+        They are of the last accepted and the first rejected point.
+        """
+        if not hasattr(self._engine, "sides"):
+            return sides(*self._sides_of(direction, threshold), along)
+        half_plane = np.array(direction), threshold
+        last, following = self._engine.sides(self._grown(), *half_plane, np.array(along))
+        return float(last), float(following)
+
+    def _sides_of(
+        self, direction: tuple[float, float], threshold: float
+    ) -> tuple[FloatArray, BoolArray]:
+        """Return the points with mass and which of them a half-plane accepts."""
+        scores = self.points.present().scores
+        with np.errstate(over="ignore"):
+            values = direction[0] * scores[:, 0] + direction[1] * scores[:, 1]
+        return scores, values <= threshold
 
     def reweighted(self, points: Points) -> Prepared:
         """Return the same rows with the masses of `points`, without sorting again."""

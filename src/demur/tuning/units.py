@@ -17,6 +17,10 @@ def warn_of_units(
     prepared: Prepared, directions: list[tuple[float, float]], *, stacklevel: int
 ) -> None:
     """Warn if one score varies so much more than the other that few angles weigh both."""
+    scores = prepared.points.scores
+    if len(scores) == 0 or (scores == scores[0]).all(axis=0).any():
+        # A score that never changes has no say at any angle.
+        return
     spread_r, spread_g = prepared.spread.tolist()
     ratio = max(spread_r, spread_g) / min(spread_r, spread_g)
     if ratio <= _COMPARABLE:

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "frontier.h"
+#include "margin.h"
 #include "search.h"
 
 static double trivial_bound(const Search *s)
@@ -150,6 +151,48 @@ done:
     return finish(&b, result);
 }
 
+/* sides(tree, weight, v, along) -> last accepted, first rejected value */
+static PyObject *sides(PyObject *self, PyObject *args)
+{
+    const Py_ssize_t k = TREE_ARGUMENTS;
+    Buffers b = {.count = 0};
+    Tree tree;
+    const double *weight, *along;
+    double v, last, following;
+    (void)self;
+    if (!takes(args, k + 3) || read_tree(&b, args, &tree) || !(weight = memory(&b, args, k, 16)) ||
+        !(along = memory(&b, args, k + 2, 16)))
+        return finish(&b, NULL);
+    v = PyFloat_AsDouble(PyTuple_GetItem(args, k + 1));
+    if (PyErr_Occurred()) return finish(&b, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    margin_sides(&tree, weight, v, along, &last, &following);
+    Py_END_ALLOW_THREADS
+    return finish(&b, Py_BuildValue("dd", last, following));
+}
+
+/* widest(tree, weight, v, scale, nonneg) -> direction, width */
+static PyObject *widest(PyObject *self, PyObject *args)
+{
+    const Py_ssize_t k = TREE_ARGUMENTS;
+    Buffers b = {.count = 0};
+    Tree tree;
+    const double *weight, *scale;
+    const int64_t *asked;
+    double v, direction[2], width;
+    (void)self;
+    if (!takes(args, k + 4) || read_tree(&b, args, &tree) || !(weight = memory(&b, args, k, 16)) ||
+        !(scale = memory(&b, args, k + 2, 16)) || !(asked = memory(&b, args, k + 3, 16)))
+        return finish(&b, NULL);
+    v = PyFloat_AsDouble(PyTuple_GetItem(args, k + 1));
+    if (PyErr_Occurred()) return finish(&b, NULL);
+    int nonneg[2] = {asked[0] != 0, asked[1] != 0};
+    Py_BEGIN_ALLOW_THREADS
+    margin_widest(&tree, weight, v, scale, nonneg, direction, &width);
+    Py_END_ALLOW_THREADS
+    return finish(&b, Py_BuildValue("ddd", direction[0], direction[1], width));
+}
+
 static PyMethodDef functions[] = {
     {"arrange", build_arrange, METH_VARARGS, "Sort scores along a curve and split it into nodes."},
     {"enclose", build_enclose, METH_VARARGS, "Bounding boxes of the nodes."},
@@ -158,6 +201,8 @@ static PyMethodDef functions[] = {
     {"search", search, METH_VARARGS, "The optimum over all directions."},
     {"directions", directions, METH_VARARGS, "The optimum of each of some directions."},
     {"frontier", frontier, METH_VARARGS, "The optima for all pairs of bounds."},
+    {"sides", sides, METH_VARARGS, "The values next to a half-plane along a direction."},
+    {"widest", widest, METH_VARARGS, "The widest gap with the same accepted set."},
     {NULL, NULL, 0, NULL},
 };
 
