@@ -27,10 +27,11 @@ class Masses:
     """By how many units a partial sum may be off: 0 when every value was representable."""
 
     @classmethod
-    def of(cls, values: FloatArray) -> Masses:
-        """Put non-negative finite `values` on the grid."""
+    def of(cls, values: FloatArray, *, spare: int = 0) -> Masses:
+        """Put non-negative finite `values` on the grid, with `spare` bits left for repetitions."""
         whole = bool((values == np.floor(values)).all())
-        exponent = exponent_of(float(values.sum()), whole)
+        # Repetitions multiply the sum that has to fit.
+        exponent = exponent_of(float(values.sum()) * 2.0**spare, whole)
         if whole and exponent == 0:
             return cls(values.astype(np.int64), 0, 0)
         masses, inexact = on_grid(values, exponent)
