@@ -30,8 +30,9 @@ class Masses:
     def of(cls, values: FloatArray, *, spare: int = 0) -> Masses:
         """Put non-negative finite `values` on the grid, with `spare` bits left for repetitions."""
         whole = bool((values == np.floor(values)).all())
-        # Repetitions multiply the sum that has to fit.
-        exponent = exponent_of(float(values.sum()) * 2.0**spare, whole)
+        total = float(values.sum())
+        fits = whole and total < LIMIT >> spare
+        exponent = 0 if fits else exponent_of(total, whole=False) - spare
         if whole and exponent == 0:
             return cls(values.astype(np.int64), 0, 0)
         masses, inexact = on_grid(values, exponent)
