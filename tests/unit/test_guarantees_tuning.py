@@ -189,6 +189,37 @@ def test_a_small_margin_asks_for_more_rows():
         tune_certified(gaussian(40, 2), dm.PrecisionRecallModel(0.9, 0.8, 0.5))
 
 
+def test_rows_that_are_asked_for_are_enough_about_as_often_as_stated():
+    # The whole sample is to be planned with, not one candidate's luck on the test rows.
+    model = dm.TprFprModel(0.85, 0.15)
+    with pytest.raises(dm.InfeasibleError, match=r"at best .* on all rows") as caught:
+        tune_certified(gaussian(250, 3), model)
+    needed = int(max(caught.value.attainable.values()))
+    assert 250 < needed < 5000
+    proven = 0
+    for seed in range(20):
+        try:
+            tune_certified(gaussian(needed, 100 + seed), model)
+            proven += 1
+        except dm.InfeasibleError:
+            pass
+    assert proven >= 12
+
+
+def test_too_few_rows_to_learn_on_are_told_from_impossible_bounds():
+    # The first seed at which the learning rows have no rule, but all rows have one.
+    model = dm.TprFprModel(0.88, 0.1)
+    for seed in range(50):
+        sample = gaussian(200, seed)
+        learn, _ = split(sample, 0.3, 0)
+        feasible = [not np.isnan(dm.metrics.selective_risk_at(s, model)) for s in (learn, sample)]
+        if feasible == [False, True]:
+            break
+    with pytest.raises(dm.InfeasibleError, match="no rule meets them on the 60 ID") as caught:
+        tune_certified(sample, model)
+    assert set(caught.value.attainable) == {"needed_id", "needed_ood"}
+
+
 def test_bounds_that_no_sample_proves():
     with pytest.raises(dm.InfeasibleError, match="no finite sample proves") as caught:
         tune_certified(gaussian(300, 0), dm.TprFprModel(0.1, 0))

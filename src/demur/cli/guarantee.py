@@ -43,13 +43,13 @@ def print_guarantee(
         )
         return
     click.echo(decision(rule, promised.point))
+    kept = f"{model_text(promised.model)} is kept"
+    if promised.expected_cost is not None:
+        kept = f"the expected cost is at most {rate(promised.expected_cost, 5)}"
     click.echo(
-        f"\nWith probability {promised.confidence:g} over the rows, in the population "
-        f"{model_text(promised.model)} is kept,\n"
+        f"\nWith probability {promised.confidence:g} over the rows, in the population {kept},\n"
         f"and the selective risk is at most {rate(promised.selective_risk, 5)}."
     )
-    if promised.expected_cost is not None:
-        click.echo(f"The expected cost is at most {rate(promised.expected_cost, 5)}.")
     if fresh is not None:
         click.echo()
         click.echo(point_table({"held out": fresh}))

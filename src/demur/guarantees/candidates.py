@@ -56,7 +56,7 @@ class Learner:
         """
         if requirement.tightened(_SMALLEST_MARGIN) is None:
             return []
-        margin, rule = self._safest(requirement, plain)
+        margin, rule = self.safest(requirement, plain)
         found = [(margin, rule)]
         for step in _STEPS:
             # Below no margin at all a test fails more often than not.
@@ -67,7 +67,8 @@ class Learner:
                 found.append((margin - step, bolder))
         return found
 
-    def _safest(self, requirement: Requirement, plain: Rule) -> tuple[float, Rule]:
+    def safest(self, requirement: Requirement, plain: Rule) -> tuple[float, Rule]:
+        """Return the rule with the largest margin that any reaches, or else `plain`."""
         rule = self._at(requirement, _LARGEST_MARGIN)
         if rule is not None:
             return _LARGEST_MARGIN, rule

@@ -34,7 +34,7 @@ from demur.core.program import Number
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.errors import InvalidInputError
+from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.candidates import Learner
 from demur.guarantees.certify import OOD_CAVEAT, certify, declared_losses, risk_upper
 from demur.guarantees.intervals import miss
@@ -147,14 +147,21 @@ def tune_certified(
     sizes = Sizes(learn.n_id, learn.n_ood, test.n_id, test.n_ood)
     if isinstance(model, CostModel):
         return _bounded_cost(learner, tester, model, confidence, sizes)
-    plain = learner.rule(model)
+    try:
+        plain = learner.rule(model)
+    except InfeasibleError as error:
+        requirement = _requirement(model, sizes, delta / 2, 1.0)
+        hoped = _with_all_rows(Learner.of(sample, directions, search), requirement)
+        # With all rows there is a rule: the rows to learn on were too few.
+        raise error if hoped is None else shortage(requirement, None, hoped, confidence) from None
     requirement = _requirement(model, sizes, delta / 2, evaluate(plain, learn).tpr)
     rules = learner.candidates(requirement, plain)
     candidates = tester.tested(rules, learn, requirement, delta / 2)
     proven = [candidate for candidate in candidates if candidate.proven]
     if not proven:
         safest = candidates[0].tested if candidates else None
-        raise shortage(requirement, safest, confidence=confidence)
+        hoped = _with_all_rows(Learner.of(sample, directions, search), requirement)
+        raise shortage(requirement, safest, hoped, confidence)
     best = min(proven, key=lambda candidate: candidate.selective_risk)
     return CertifiedTuning(
         rule=best.rule,
@@ -166,6 +173,15 @@ def tune_certified(
         candidates=tuple(candidates),
         sizes=sizes,
     )
+
+
+def _with_all_rows(learner: Learner, requirement: Requirement) -> OperatingPoint | None:
+    """Return what the safest rule does when it may learn on all rows; None if there is none."""
+    try:
+        plain = learner.rule(requirement.model)
+    except InfeasibleError:
+        return None
+    return evaluate(learner.safest(requirement, plain)[1], learner.rows)
 
 
 def _requirement(model: RejectionModel, sizes: Sizes, delta: float, tpr: float) -> Requirement:

@@ -21,27 +21,41 @@ _MOST_TIMES = 10_000.0
 
 
 def shortage(
-    requirement: Requirement, safest: OperatingPoint | None, *, confidence: float
+    requirement: Requirement,
+    safest: OperatingPoint | None,
+    hoped: OperatingPoint | None,
+    confidence: float,
 ) -> InfeasibleError:
     """Return the error that says how many rows would be needed.
 
-    `safest` is what the first candidate did on the test rows; None when the test rows are so
-    few that no counts could prove the bounds.
+    `safest` is what the first candidate did on the test rows; None when there is none. `hoped`
+    is what the safest rule does when it learns on all rows: the rates to plan with, unless no
+    counts on so few test rows could prove the bounds.
     """
     model, sizes = requirement.model, requirement.sizes
-    needed_test = (
-        _fewest(requirement) if safest is None else _needed(requirement, safest.tpr, safest.fpr)
-    )
-    id_rows = _all_rows(needed_test[0], sizes.learn_id, sizes.test_id)
-    ood_rows = _all_rows(needed_test[1], sizes.learn_ood, sizes.test_ood)
     rows = f"{sizes.test_id} ID and {sizes.test_ood} OOD test rows"
-    if safest is None:
+    impossible = not requirement.proven(sizes.test_id, 0)
+    if impossible:
         seen = f"not even a perfect result on {rows} would be a proof"
+    elif safest is None:
+        learned = f"{sizes.learn_id} ID and {sizes.learn_ood} OOD rows to learn on"
+        seen = f"no rule meets them on the {learned}"
     else:
         seen = f"on {rows} the safest candidate has tpr {safest.tpr:.4g} and fpr {safest.fpr:.4g}"
+    needed = (math.nan, math.nan)
+    if impossible:
+        needed = _fewest(requirement)
+    elif hoped is not None:
+        # One row more on the wrong side: all of few rows accepted is not a rate of one.
+        tpr = hoped.accepted_id / (sizes.learn_id + sizes.test_id + 1)
+        fpr = (hoped.accepted_ood + 1) / (sizes.learn_ood + sizes.test_ood + 1)
+        needed = _needed(requirement, tpr, fpr)
+        seen += f" (at best {hoped.tpr:.4g} and {hoped.fpr:.4g} on all rows)"
+    id_rows = _all_rows(needed[0], sizes.learn_id, sizes.test_id)
+    ood_rows = _all_rows(needed[1], sizes.learn_ood, sizes.test_ood)
     return InfeasibleError(
         f"no rule is proven to meet {_asked(model)} with confidence {confidence}: {seen}; "
-        f"{_advice(id_rows, ood_rows, at_least=safest is None)}",
+        f"{_advice(id_rows, ood_rows, at_least=impossible)}",
         model=model,
         attainable={"needed_id": id_rows, "needed_ood": ood_rows},
     )
@@ -49,7 +63,8 @@ def shortage(
 
 def _asked(model: TprFprModel | PrecisionRecallModel) -> str:
     if isinstance(model, TprFprModel):
-        return f"tpr >= {model.min_tpr} and fpr <= {model.max_fpr}"
+        fpr = "" if float(model.max_fpr) == 1 else f" and fpr <= {model.max_fpr}"
+        return f"tpr >= {model.min_tpr}{fpr}"
     return (
         f"precision >= {model.min_precision} and recall >= {model.min_recall} at OOD prior "
         f"{model.ood_prior}"
