@@ -6,12 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any, overload
 
 from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number, Totals, exact
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.source import Measure, ScoreSource, Tally
 from demur.errors import InvalidInputError
 
 
@@ -40,14 +42,37 @@ class OperatingPoint:
     """FPR of each named OOD set."""
 
 
+@overload
 def evaluate(
     rule: Rule,
-    sample: Sample,
+    sample: Sample | ScoreSource,
     *,
     model: RejectionModel | None = None,
     ood_prior: Number | None = None,
-) -> OperatingPoint:
-    """Return every rate of `rule` on `sample`.
+    by: None = None,
+) -> OperatingPoint: ...
+
+
+@overload
+def evaluate(
+    rule: Rule,
+    sample: ScoreSource,
+    *,
+    model: RejectionModel | None = None,
+    ood_prior: Number | None = None,
+    by: str,
+) -> dict[Any, OperatingPoint]: ...
+
+
+def evaluate(
+    rule: Rule,
+    sample: Sample | ScoreSource,
+    *,
+    model: RejectionModel | None = None,
+    ood_prior: Number | None = None,
+    by: str | None = None,
+) -> OperatingPoint | dict[Any, OperatingPoint]:
+    """Return every rate of `rule` on a sample, or on a source in a single pass.
 
     Parameters
     ----------
@@ -55,6 +80,8 @@ def evaluate(
         A model that declares a prior (and costs) adds precision (and the expected cost).
     ood_prior
         Declares the prior for precision directly.
+    by
+        Column of a source; returns the operating point of each of its values.
 
     Examples
     --------
@@ -63,6 +90,10 @@ def evaluate(
     >>> round(point.tpr, 3), point.fpr, point.selective_risk, point.precision
     (0.667, 0.5, 0.5, 0.8)
     """
+    if not isinstance(sample, Sample):
+        return _evaluate_source(rule, sample, model, ood_prior, by)
+    if by is not None:
+        raise InvalidInputError("by needs a source with columns, not a Sample")
     points = Points.of(sample, "worst")
     accepted = rule.accept(points.scores) if len(points.scores) else slice(0)
     ood_masses = [int(column[accepted].sum()) for column in points.ood]
@@ -74,6 +105,49 @@ def evaluate(
         model=model,
         ood_prior=ood_prior,
         set_names=tuple(sample.ood_sets),
+    )
+
+
+def _evaluate_source(
+    rule: Rule,
+    source: ScoreSource,
+    model: RejectionModel | None,
+    ood_prior: Number | None,
+    by: str | None,
+) -> OperatingPoint | dict[Any, OperatingPoint]:
+    overview = source.overview()
+    measure = Measure.of(overview, apart=True)
+    points = {
+        group: tally_point(tally, measure, overview.sets, model=model, ood_prior=ood_prior)
+        for group, tally in source.tally(rule, measure, by=by).items()
+    }
+    return points[None] if by is None else points
+
+
+def tally_point(
+    tally: Tally,
+    measure: Measure,
+    sets: tuple[str, ...],
+    *,
+    model: RejectionModel | None = None,
+    ood_prior: Number | None = None,
+) -> OperatingPoint:
+    """Return the rates that go with a tally of OOD sets told apart."""
+    return operating_point(
+        id_mass=tally.id,
+        ood_masses=list(tally.ood),
+        loss_mass=tally.loss,
+        totals=Totals(
+            tally.total_id,
+            tally.total_ood,
+            tally.total_loss,
+            measure.id_exponent,
+            measure.ood_exponent,
+            measure.loss_exponent,
+        ),
+        model=model,
+        ood_prior=ood_prior,
+        set_names=sets,
     )
 
 
@@ -89,7 +163,7 @@ def operating_point(
 ) -> OperatingPoint:
     """Return the rates that go with accepted masses."""
     prior = _declared_prior(model, ood_prior)
-    tpr = id_mass / totals.id
+    tpr = _ratio(id_mass, totals.id)
     fpr = _ratio(sum(ood_masses), sum(totals.ood))
     loss = totals.loss_sum(loss_mass)
     accepted_id = totals.id_weight(id_mass)
@@ -102,7 +176,7 @@ def operating_point(
         accepted_loss=loss,
         ood_prior=prior,
         precision=None if prior is None else precision(id_mass, sum(ood_masses), totals, prior),
-        expected_cost=_expected_cost(model, tpr, fpr, loss / totals.id_weight(totals.id)),
+        expected_cost=_expected_cost(model, tpr, fpr, _ratio(loss, totals.id_weight(totals.id))),
         fpr_by_set={
             name: _ratio(mass, total)
             for name, mass, total in zip(set_names, ood_masses, totals.ood, strict=True)
@@ -119,7 +193,7 @@ def precision(id_mass: int, ood_mass: int, totals: Totals, ood_prior: Number) ->
     or when the prior needs an OOD side that is empty.
     """
     prior = exact("ood_prior", ood_prior)
-    if prior > 0 and sum(totals.ood) == 0:
+    if totals.id == 0 or (prior > 0 and sum(totals.ood) == 0):
         return math.nan
     accepted_id = (1 - prior) * Fraction(id_mass, totals.id)
     accepted_ood = prior * Fraction(ood_mass, sum(totals.ood)) if prior else Fraction(0)

@@ -20,10 +20,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+
 from demur._arrays import FloatArray, IntArray
 from demur.core.bins import Bins
-from demur.core.masses import exponent_of
+from demur.core.masses import exponent_of, on_grid
 from demur.core.rule import Rule
+
+MEMORY = 2 * 10**9
+"""Bytes a search may use unless told otherwise."""
 
 
 class Sum(NamedTuple):
@@ -96,6 +101,20 @@ class Measure:
         """How many OOD masses there are."""
         return len(self.sets) or 1
 
+    def masses(self, rows: Rows) -> RowMasses:
+        """Return the masses of some rows."""
+        n = len(rows.loss)
+        is_id = rows.group < 0
+        column = np.where(is_id, 0, rows.group) if self.sets else np.zeros(n, np.int64)
+        ood = np.zeros((self.columns, n), np.int64)
+        weight = np.ones(n) if rows.weight is None else rows.weight
+        id_mass, id_inexact = on_grid(np.where(is_id, weight, 0.0), self.id_exponent)
+        ood_mass, ood_inexact = on_grid(np.where(is_id, 0.0, weight), self.ood_exponent)
+        loss = np.where(is_id, weight * rows.loss, 0.0)
+        ood[column, np.arange(n)] = ood_mass
+        loss_mass, _ = on_grid(loss, self.loss_exponent)
+        return RowMasses(id_mass, ood, loss_mass, (id_inexact, ood_inexact))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
@@ -108,6 +127,17 @@ class Rows:
     loss: FloatArray
     """0 on OOD rows."""
     weight: FloatArray | None
+
+
+class RowMasses(NamedTuple):
+    """Integer masses of rows."""
+
+    id: IntArray
+    ood: IntArray
+    """Shape (sets, n)."""
+    loss: IntArray
+    inexact: tuple[bool, bool]
+    """Whether any ID, any OOD mass was rounded."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,6 +221,11 @@ class ScoreSource(Protocol):
         """Names of the one or two score columns."""
         ...
 
+    @property
+    def memory(self) -> int:
+        """Bytes that a search may use here for cells and fetched rows; see `MEMORY`."""
+        ...
+
     def overview(self) -> Overview:
         """Look at all rows once; refuse rows that cannot be used.
 
@@ -221,8 +256,8 @@ class ScoreSource(Protocol):
         Parameters
         ----------
         within
-            Leave out the rows that are in none of these cells of a coarser grid (strips still
-            count all rows).
+            Leave out the rows that are in none of these cells of a coarser grid; without
+            strips only.
         """
         ...
 

@@ -10,6 +10,7 @@ from demur.core.program import Program
 from demur.core.rates import OperatingPoint, evaluate, operating_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.source import ScoreSource
 from demur.errors import InvalidInputError
 from demur.tuning import double, single
 from demur.tuning.charts import Directions, DirectionSet, direction_set
@@ -21,7 +22,7 @@ from demur.tuning.units import warn_of_units
 
 
 def tune(
-    source: Sample | Prepared,
+    source: Sample | Prepared | ScoreSource,
     model: RejectionModel,
     *,
     directions: Directions | None = None,
@@ -37,7 +38,8 @@ def tune(
     Parameters
     ----------
     source
-        A `Sample`, or what `prepare` made of one, which is sorted once for many calls.
+        A `Sample`, or what `prepare` made of one, which is sorted once for many calls; or a
+        `ScoreSource`, whose rows stay where they are: the same optimum in a few passes.
     model
         `CostModel`, `TprFprModel` or `PrecisionRecallModel`.
     directions
@@ -71,6 +73,8 @@ def tune(
     search = Exact() if search is None else search
     if not isinstance(search, (Exact, Grid)):
         raise InvalidInputError(f"search must be Exact() or Grid(angles), got {search!r}")
+    if not isinstance(source, (Sample, Prepared)):
+        return _tune_source(source, model, directions, search, ood)
     prepared = as_prepared(source, ood)
     totals = prepared.points.totals
     program = model.program(totals)
@@ -83,6 +87,26 @@ def tune(
         raise infeasible_error(model, prepared.points, find)
     rule = Rule(line.direction, line.threshold, score_names=prepared.sample.score_names)
     return Tuning(rule, _point(prepared, rule, line, model), model, totals, certificate)
+
+
+def _tune_source(
+    source: ScoreSource,
+    model: RejectionModel,
+    directions: Directions | None,
+    search: Exact | Grid,
+    ood: Literal["pooled", "worst"] | None,
+) -> Tuning:
+    # Imported here, since most calls have no use for it.
+    from demur.tuning.streamed.tune import tune_source
+
+    if not isinstance(source, ScoreSource):
+        raise InvalidInputError(
+            f"source must be a Sample or a ScoreSource, got {type(source).__name__}"
+        )
+    if isinstance(search, Grid):
+        raise InvalidInputError("search: Grid needs a Sample; a source is searched by Exact()")
+    allowed = direction_set(directions or "nonneg")
+    return tune_source(source, model, allowed, search, ood=ood or "pooled")
 
 
 def _find(

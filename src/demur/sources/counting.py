@@ -1,0 +1,217 @@
+"""Histograms of batches of rows held in arrays, and how those of partitions are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from demur._arrays import BoolArray, FloatArray, IntArray
+from demur.core.bins import Bins
+from demur.core.source import Cells, Histogram, Measure, Profile, Rows, Strip
+from demur.sources.finder import Finder
+from demur.sources.profiles import ProfileCounter
+
+# Grids of more cells than this are counted batch by batch, and what is found merged.
+_DENSE = 1 << 23
+_PENDING = 1 << 22
+
+
+class Counter:
+    """Adds up rows by cell, batch by batch; each batch once."""
+
+    def __init__(
+        self,
+        bins: Bins,
+        measure: Measure,
+        *,
+        strips: Sequence[Strip] = (),
+        within: Cells | None = None,
+    ) -> None:
+        self._bins, self._measure, self._within = bins, measure, within
+        self._finders = [Finder(axis) for axis in bins.axes]
+        self._coarse = None if within is None else CellFinder(within)
+        dense = within is None and bins.cells <= _DENSE
+        self._table = _Table(bins.cells, len(bins.axes), measure) if dense else None
+        self._parts: list[Histogram] = []
+        self._pending = 0
+        self._infinite = np.zeros(2 + measure.columns, np.int64)
+        self._strips = ProfileCounter(strips, self._finders, measure) if strips else None
+        self._inexact = np.zeros(2, bool)
+
+    def add(self, rows: Rows) -> None:
+        """Count a batch."""
+        rows = self._without_infinite(rows)
+        if len(rows.loss) == 0:
+            return
+        key = key_of(self._finders, rows.scores)
+        if self._strips is not None:
+            self._strips.add(rows, key)
+        if self._table is not None:
+            self._table.add(key, rows)
+            return
+        if self._coarse is not None:
+            kept = self._coarse.rows(rows.scores)
+            rows, key = take(rows, kept), key[kept]
+        distinct, place = np.unique(key, return_inverse=True)
+        table = _Table(len(distinct), len(self._finders), self._measure)
+        table.add(place, rows)
+        self._keep(table.histogram(distinct))
+
+    def result(self) -> Histogram:
+        """Return what was counted so far."""
+        if self._table is not None:
+            counted = self._table.histogram(np.arange(self._bins.cells))
+        else:
+            empty = _Table(0, len(self._finders), self._measure).histogram(np.empty(0, np.int64))
+            counted = merged([empty, *self._parts])
+        profiles: tuple[Profile, ...] = ()
+        if self._strips is not None:
+            profiles = self._strips.result(counted)
+        return Histogram(
+            *(counted.key, counted.low, counted.high, counted.rows),
+            *(counted.id, counted.ood, counted.loss, counted.cheap_id, counted.cheap_loss),
+            tuple(int(mass) for mass in self._infinite),
+            (
+                bool(counted.inexact[0] | self._inexact[0]),
+                bool(counted.inexact[1] | self._inexact[1]),
+            ),
+            profiles,
+        )
+
+    def _keep(self, part: Histogram) -> None:
+        self._parts.append(part)
+        self._pending += len(part.key)
+        if self._pending > _PENDING:
+            self._parts = [merged(self._parts)]
+            self._pending = len(self._parts[0].key) // 2
+
+    def _without_infinite(self, rows: Rows) -> Rows:
+        if len(rows.loss) == 0 or rows.scores.max() < np.inf:
+            return rows
+        infinite = np.isinf(rows.scores).any(axis=1)
+        masses = self._measure.masses(take(rows, np.flatnonzero(infinite)))
+        self._infinite[0] += masses.id.sum()
+        self._infinite[1] += masses.loss.sum()
+        self._infinite[2:] += masses.ood.sum(axis=1)
+        self._inexact |= masses.inexact
+        return take(rows, np.flatnonzero(~infinite))
+
+
+class CellFinder:
+    """Tells which rows are in some cells."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._finders = [Finder(axis) for axis in cells.bins.axes]
+        self._key = cells.key
+        self._table: BoolArray | None = None
+        if cells.bins.cells <= 8 * _DENSE:
+            self._table = np.zeros(cells.bins.cells, bool)
+            self._table[cells.key] = True
+
+    def rows(self, scores: FloatArray) -> IntArray:
+        """Return the places of the rows that are in the cells; scores must be finite."""
+        key = key_of(self._finders, scores)
+        if self._table is not None:
+            return np.flatnonzero(self._table.take(key))
+        place = np.searchsorted(self._key, key)
+        return np.flatnonzero(np.append(self._key, -1).take(place) == key)
+
+
+def key_of(finders: Sequence[Finder], scores: FloatArray) -> IntArray:
+    """Return the cell of each row, as `Bins.key` does."""
+    key = finders[0].bin(scores[:, 0]).astype(np.int64)
+    for finder, column in zip(finders[1:], scores.T[1:], strict=True):
+        key *= len(finder.edges) + 1
+        key += finder.bin(column)
+    return key
+
+
+def take(rows: Rows, places: IntArray) -> Rows:
+    """Return some of the rows."""
+    return Rows(
+        rows.scores.take(places, axis=0),
+        rows.group.take(places),
+        rows.loss.take(places),
+        None if rows.weight is None else rows.weight.take(places),
+    )
+
+
+class _Table:
+    """Running sums and extremes of numbered cells."""
+
+    def __init__(self, cells: int, scores: int, measure: Measure) -> None:
+        self._measure = measure
+        self._low, self._high = np.full((scores, cells), np.inf), np.full((scores, cells), -np.inf)
+        self._inexact = np.zeros(2, bool)
+        # All masses 0 or 1: number of right, wrong and OOD rows, cell by cell.
+        self._kinds = 2 + measure.columns
+        self._counts = np.zeros(cells * self._kinds if measure.plain else 0, np.int64)
+        # Otherwise: rows, ID, loss, cheap ID, cheap loss and OOD masses.
+        self._sums = np.zeros((0 if measure.plain else 5 + measure.columns, cells), np.int64)
+
+    def add(self, cell: IntArray, rows: Rows) -> None:
+        for column, low, high in zip(rows.scores.T, self._low, self._high, strict=True):
+            np.minimum.at(low, cell, column)
+            np.maximum.at(high, cell, column)
+        if self._measure.plain:
+            np.add.at(self._counts, cell * self._kinds + kind_of(rows, self._measure), 1)
+            return
+        masses = self._measure.masses(rows)
+        self._inexact |= masses.inexact
+        cheap = masses.loss < self._measure.price * masses.id
+        columns = (1, masses.id, masses.loss, masses.id * cheap, masses.loss * cheap, *masses.ood)
+        for sums, column in zip(self._sums, columns, strict=True):
+            np.add.at(sums, cell, column)
+
+    def histogram(self, key: IntArray) -> Histogram:
+        """Return the cells that hold any row."""
+        if self._measure.plain:
+            counts = self._counts.reshape(-1, self._kinds)
+            held = np.flatnonzero(counts.any(axis=1))
+            right, wrong, *ood = counts[held].T.copy()
+            rows, id_ = right + wrong + sum(ood), right + wrong
+            cheap = right + wrong if self._measure.price > 1 else right
+            loss, cheap_loss = wrong, wrong if self._measure.price > 1 else np.zeros_like(wrong)
+            columns = (rows, id_, np.array(ood), loss, cheap, cheap_loss)
+        else:
+            held = np.flatnonzero(self._sums[0])
+            rows, id_, loss, cheap, cheap_loss, *ood = self._sums[:, held]
+            columns = (rows, id_, np.array(ood), loss, cheap, cheap_loss)
+        inexact = (bool(self._inexact[0]), bool(self._inexact[1]))
+        infinite = (0,) * (2 + self._measure.columns)
+        low, high = self._low[:, held].T, self._high[:, held].T
+        return Histogram(key[held], low, high, *columns, infinite, inexact)
+
+
+def kind_of(rows: Rows, measure: Measure) -> IntArray:
+    """Return 0 for rows without loss, 1 for those with loss 1, and 2 + OOD set, all plain."""
+    ood = 2 + rows.group if measure.sets else np.int64(2)
+    return np.where(rows.group < 0, rows.loss.astype(np.int64), ood)
+
+
+def merged(parts: Iterable[Histogram]) -> Histogram:
+    """Return the histogram of all rows, given those of disjoint parts without strips."""
+    parts = list(parts)
+    keys = np.concatenate([part.key for part in parts])
+    order = np.argsort(keys, kind="stable")
+    first = np.flatnonzero(np.append(True, np.diff(keys[order]) > 0)[: len(order)])
+
+    def joined(columns: list[Any], by: np.ufunc, axis: int = 0) -> Any:
+        every = np.concatenate(columns, axis=axis).take(order, axis=axis)
+        return by.reduceat(every, first, axis=axis) if len(first) else every
+
+    return Histogram(
+        keys[order][first],
+        joined([part.low for part in parts], np.minimum),
+        joined([part.high for part in parts], np.maximum),
+        joined([part.rows for part in parts], np.add),
+        joined([part.id for part in parts], np.add),
+        joined([part.ood for part in parts], np.add, 1),
+        joined([part.loss for part in parts], np.add),
+        joined([part.cheap_id for part in parts], np.add),
+        joined([part.cheap_loss for part in parts], np.add),
+        tuple(int(total) for total in np.sum([part.infinite for part in parts], axis=0)),
+        (any(part.inexact[0] for part in parts), any(part.inexact[1] for part in parts)),
+    )

@@ -1,0 +1,1 @@
+"""Exact tuning on data that are counted, not held; see `demur.tuning.streamed.solve`."""

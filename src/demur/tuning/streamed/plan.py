@@ -1,0 +1,173 @@
+"""What to ask a source for: bins and strips, from a sample, and sizes, from the memory there is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from demur._arrays import FloatArray
+from demur.core.bins import Bins, axis_for
+from demur.core.models import CostModel, RejectionModel
+from demur.core.sample import Sample
+from demur.core.source import Measure, Overview, Rows, Strip
+from demur.errors import DemurError
+from demur.tuning import double
+from demur.tuning.charts import DirectionSet
+from demur.tuning.prepared import Prepared, prepare
+from demur.tuning.result import Exact
+
+# Bytes that a fetched row takes in the last search, and a cell of the histogram in the first.
+_ROW_BYTES = 400
+_CELL_BYTES = 400
+_STEPS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes of a streamed search."""
+
+    sample: int
+    """Rows to draw."""
+    bins: int
+    """Bins of each score."""
+    fetched: int
+    """Rows to fetch at most."""
+    few: int = 0
+    """Rows that it is not worth to avoid fetching, for a single box."""
+    boxes: int = 20_000
+    """Boxes to look at, after which all that is left counts as open."""
+    refine: int = 8
+    """How many times finer the bins become when too many rows would be fetched."""
+
+    @classmethod
+    def of(cls, rows: int, scores: int, memory: int) -> Plan:
+        """Return sizes that fit into so many bytes."""
+        cells = min(rows / 64, memory / (4 * _CELL_BYTES))
+        bins = 2 ** round(math.log2(max(cells, 64)) / scores)
+        fetched = max(1000, memory // (4 * _ROW_BYTES))
+        return cls(
+            sample=200_000,
+            bins=min(bins, 2048 if scores == 2 else 1 << 16),
+            fetched=fetched,
+            few=fetched // 1000,
+        )
+
+
+def bins_for(rows: Rows, bins: int) -> Bins:
+    """Return bins in which the rows of a sample spread evenly."""
+    finite = rows.scores[np.isfinite(rows.scores).all(axis=1)] + 0.0
+    return Bins(tuple(axis_for(column, bins) for column in finite.T))
+
+
+def as_sample(rows: Rows, overview: Overview, names: tuple[str, ...]) -> Sample | None:
+    """Return drawn rows as a sample; None if they have no ID mass."""
+    is_id = rows.group < 0
+    if not is_id.any() or (rows.weight is not None and not rows.weight[is_id].any()):
+        return None
+    sets = {name: np.flatnonzero(rows.group == k) for k, name in enumerate(overview.sets)}
+    weight = rows.weight
+    return Sample(
+        id_scores=rows.scores[is_id],
+        id_loss=rows.loss[is_id],
+        ood_scores={name: rows.scores[rows_] for name, rows_ in sets.items()},  # type: ignore[arg-type]
+        id_weight=None if weight is None else weight[is_id],
+        ood_weight=None if weight is None else {name: weight[r] for name, r in sets.items()},  # type: ignore[arg-type]
+        score_names=names,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What the optimum on a sample suggests."""
+
+    strips: tuple[Strip, ...]
+    price: float
+    """Where the loss of a row begins to outweigh its ID mass, in masses; see `Measure`."""
+
+
+def guess(
+    sample: Sample | None,
+    model: RejectionModel,
+    allowed: DirectionSet,
+    measure: Measure,
+    ood: str,
+) -> Guess:
+    """Tune on the sample, and on its two halves for other directions."""
+    unit = 2.0 ** (measure.loss_exponent - measure.id_exponent)
+    price = float(model.reject_id) * unit if isinstance(model, CostModel) else unit
+    if sample is None or sample.n_scores == 1:
+        return Guess((), _price(sample, None, price, unit, measure))
+    strips: list[Strip] = []
+    risk: float | None = None
+    for part in (sample, *_halves(sample)):
+        prepared = prepare(part, ood="worst" if ood == "worst" else "pooled")
+        try:
+            program = model.program(prepared.points.totals)
+            line, _ = double.search_exact(prepared, program, allowed, Exact(budget=20_000))
+        except DemurError:
+            # A part may lack what the model needs.
+            continue
+        if line is None or line.threshold == -math.inf:
+            continue
+        if risk is None:
+            totals = prepared.points.totals
+            risk = totals.loss_sum(line.loss) / totals.id_weight(line.id)
+        strips.append(_strip(prepared, (line.direction[0], line.direction[1]), line.threshold))
+    return Guess(
+        tuple(strips),
+        _price(sample, None if isinstance(model, CostModel) else risk, price, unit, measure),
+    )
+
+
+def _price(
+    sample: Sample | None, risk: float | None, price: float, unit: float, measure: Measure
+) -> float:
+    if measure.plain:
+        return 1.0
+    if risk is None or sample is None:
+        return price
+    # A little above the risk to expect; above zero, so that rows without loss are cheap.
+    floor = 1e-6 * float(sample.id_loss.mean())
+    return max(1.05 * risk, floor, 1e-300) * unit
+
+
+def _halves(sample: Sample) -> list[Sample]:
+    """Return every other row, and the rest."""
+    if sample.n_id < 1000:
+        return []
+    return [_every_other(sample, start) for start in (0, 1)]
+
+
+def _every_other(sample: Sample, start: int) -> Sample:
+    rows = slice(start, None, 2)
+    sets = {name: _of(sample.ood_scores, place)[rows] for name, place in sample.ood_sets.items()}
+    weight = sample.ood_weight
+    weights = (
+        None
+        if weight is None
+        else {name: _of(weight, place)[rows] for name, place in sample.ood_sets.items()}
+    )
+    return Sample(
+        id_scores=sample.id_scores[rows],
+        id_loss=sample.id_loss[rows],
+        ood_scores=sets,  # type: ignore[arg-type]
+        id_weight=None if sample.id_weight is None else sample.id_weight[rows],
+        ood_weight=weights,  # type: ignore[arg-type]
+    )
+
+
+def _of(values: FloatArray, place: slice) -> FloatArray:
+    return values[place]
+
+
+def _strip(prepared: Prepared, direction: tuple[float, float], threshold: float) -> Strip:
+    """Return the thresholds around one, as far as chance may have put it off."""
+    scores = prepared.points.scores
+    with np.errstate(over="ignore"):
+        value = np.sort(direction[0] * scores[:, 0] + direction[1] * scores[:, 1])
+    rank = int(np.searchsorted(value, threshold, side="right"))
+    reach = 8 + 4 * math.isqrt(len(value))
+    low, high = value[np.clip([rank - reach, rank + reach], 0, len(value) - 1)].tolist()
+    return Strip(direction, low, high, _STEPS)

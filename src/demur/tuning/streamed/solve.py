@@ -1,0 +1,262 @@
+"""Exact tuning on a source: three passes that count, and one that fetches a few rows.
+
+1. An overview, and a sample. The sample's quantiles make bins, its optimum makes a few strips.
+2. A histogram of cells, and exact operating points along the strips, the best of which is the
+   *incumbent*: a feasible half-plane whose masses are known.
+3. Branch and bound on the cells leaves boxes of half-planes that may be as good as the
+   incumbent (`search`). The rows of the cells that these boxes cross are fetched.
+4. The engine that searches samples in memory searches the fetched rows and the corners of all
+   other cells (`cloud`), and one more pass counts what the rule it finds accepts.
+
+Why the answer is the optimum over all rows. Take directions with two non-negative weights;
+scores with changed signs serve the others. Call nI, nO, L what a half-plane H accepts of all
+rows, and nI', nO', L' what it accepts of the cloud. A cell that is not fetched has its ID mass
+at the corner accepted last, so nI' <= nI, and its OOD and loss mass at the corner accepted
+first, so nO' >= nO and L' >= L. Objective and bounds of every `Program` get no better when nI
+falls or nO or L grow, and neither do the ties (larger nI, smaller nO). Hence
+
+    (a)  no H is better on the cloud than on the rows.
+
+Let H* be an optimal half-plane on the rows. It is at least as good as the incumbent, so it is in
+a surviving box, and every cell it passes through was fetched. Other cells, and nodes of cells
+that no box crosses, have both corners on the same side of H*. Hence
+
+    (b)  H* is on the cloud what it is on the rows,
+
+and by (a) nothing on the cloud is better: the engine finds the optimum of all rows. By (a) again
+each half-plane it returns, being as good on the cloud as H*, is as good on the rows, and so has
+the same nI and nO, and the same L if the objective counts it. That holds for every half-plane
+with the same accepted points of the cloud, so also for the one with the widest margin. If the
+engine finds no feasible half-plane on the cloud there is none on the rows.
+
+What is accepted is decided on float64 values of the scores. Products and sums round
+monotonically, so the side of both corners is the side of all rows between them in floats, too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from demur._arrays import BoolArray
+from demur._kernels.engines import engine
+from demur.core.bins import Bins
+from demur.core.models import RejectionModel
+from demur.core.points import Points
+from demur.core.program import Program, Totals
+from demur.core.sample import Sample
+from demur.core.source import Cells, Histogram, Measure, Overview, ScoreSource
+from demur.errors import InvalidInputError
+from demur.tuning import double, single
+from demur.tuning.charts import DirectionSet, direction_set
+from demur.tuning.line import Line, preferred
+from demur.tuning.margin import spread
+from demur.tuning.prepared import Prepared
+from demur.tuning.result import Certificate, Exact
+from demur.tuning.streamed.bound import Bound, Incumbent, best_of
+from demur.tuning.streamed.cells import Grid, grid_of, refined
+from demur.tuning.streamed.cloud import Signs, cloud, joined, no_points, points_of
+from demur.tuning.streamed.one import mark_one, points_of_one
+from demur.tuning.streamed.plan import Plan, as_sample, bins_for, guess
+from demur.tuning.streamed.pyramid import Pyramid, build
+from demur.tuning.streamed.search import Lines, Survey, Zone
+
+_SIGNS: tuple[Signs, ...] = ((1, 1), (-1, 1), (-1, -1), (1, -1))
+_NONNEG = direction_set("nonneg")
+# Nodes whose corners stand for all cells when a first incumbent is looked for.
+_FIRST_LOOK = 100_000
+_REFINEMENTS = 4
+
+
+class Streamed:
+    """A source that was counted once, and can be searched for several programs."""
+
+    def __init__(
+        self,
+        source: ScoreSource,
+        model: RejectionModel,
+        allowed: DirectionSet,
+        *,
+        ood: Literal["pooled", "worst"] = "pooled",
+        plan: Plan | None = None,
+    ) -> None:
+        self.source, self.ood = source, ood
+        self.overview: Overview = source.overview()
+        self.plan = plan or Plan.of(self.overview.rows, len(source.score_names), source.memory)
+        drawn = source.sample(self.plan.sample, seed=0)
+        self.sample: Sample | None = as_sample(drawn, self.overview, source.score_names)
+        measure = Measure.of(self.overview, apart=ood == "worst")
+        hints = guess(self.sample, model, allowed, measure, ood)
+        self.measure = replace(measure, price=hints.price)
+        self._bins: list[Bins] = [bins_for(drawn, self.plan.bins)]
+        counted = source.histogram(self._bins[0], self.measure, strips=hints.strips)
+        self.totals = _totals(counted, self.overview, self.measure)
+        self._profiles = counted.profiles
+        self._grid = grid_of(counted, self._bins[0], 0)
+        self._scale = _spread(self.sample, len(source.score_names))
+        self.fetched = 0
+        """Rows fetched so far."""
+
+    def find(
+        self, program: Program, allowed: DirectionSet, search: Exact
+    ) -> tuple[Line | None, Certificate]:
+        """Return the best line over all allowed directions; None if none meets the bounds."""
+        if len(self.source.score_names) == 1:
+            return self._find_single(program)
+        best = self._incumbent(program, allowed)
+        bound = Bound(program, self.measure.price, best)
+        pyramid, met, boxes = self._open_cells(bound, allowed)
+        marked = met[: pyramid.cells] & (pyramid.wanted[: pyramid.cells] > 0)
+        rows = self._fetch(pyramid.grid, marked)
+        lines, certificates = [], []
+        for quarter in allowed.quarters:
+            signs = _SIGNS[quarter]
+            points = cloud(pyramid, met, rows, signs, self.totals)
+            line, certificate = double.search_exact(
+                self._prepared(points, signs), program, _NONNEG, search
+            )
+            certificates.append(certificate)
+            if line is not None:
+                lines.append(_turned(line, signs))
+        return preferred(lines, program), _joint(certificates, boxes)
+
+    def _find_single(self, program: Program) -> tuple[Line | None, Certificate]:
+        grid = self._grid
+        for _ in range(_REFINEMENTS):
+            marked = mark_one(grid, program, self.measure.price)
+            if int(grid.rows[marked].sum()) <= self.plan.fetched:
+                break
+            grid = self._refine(grid, marked)
+        self._check_size(int(grid.rows[marked].sum()))
+        rows = self._fetch(grid, marked)
+        line = single.search(points_of_one(grid, marked, rows, self.totals), program)
+        value = math.nan
+        if line is not None:
+            value = program.scale * program.value(line.id, line.ood, line.loss) + program.offset
+        return line, Certificate("optimal", value)
+
+    def _open_cells(self, bound: Bound, allowed: DirectionSet) -> tuple[Pyramid, BoolArray, int]:
+        """Return the cells, and which items may be crossed by something as good as the best."""
+        grid, boxes = self._grid, 0
+        zones: dict[int, list[Zone]] = {}
+        for _ in range(_REFINEMENTS):
+            pyramid = build(grid)
+            met = np.zeros(pyramid.root + 1, bool)
+            for quarter in allowed.quarters:
+                lines = Lines(pyramid, _SIGNS[quarter])
+                start = zones.get(quarter, [lines.root(0), lines.root(1)])
+                found = Survey(lines, bound, budget=self.plan.boxes, few=self.plan.few)
+                found.run(start)
+                zones[quarter] = found.zones
+                boxes += found.boxes
+                met |= found.met
+            marked = met[: pyramid.cells] & (pyramid.wanted[: pyramid.cells] > 0)
+            rows = int(pyramid.wanted[: pyramid.cells][marked].sum())
+            if rows <= self.plan.fetched:
+                break
+            grid = self._refine(pyramid.grid, marked)
+        self._check_size(rows)
+        return pyramid, met, boxes
+
+    def _refine(self, grid: Grid, marked: BoolArray) -> Grid:
+        """Look closer into marked cells, by another histogram."""
+        level, bins = len(self._bins) - 1, self._bins[-1]
+        finer = bins.refined(self.plan.refine)
+        marked = marked & (grid.level == level)
+        within = Cells(bins, np.sort(grid.key[marked]))
+        counted = self.source.histogram(finer, self.measure, within=within)
+        self._bins.append(finer)
+        return refined(grid.take(~marked), bins, grid_of(counted, finer, level + 1), finer)
+
+    def _check_size(self, rows: int) -> None:
+        if rows > self.plan.fetched:
+            raise InvalidInputError(
+                f"{rows:,} rows would have to be held to tell the optimum from its rivals, and "
+                f"the memory of {self.source.memory:,} bytes allows {self.plan.fetched:,}: allow "
+                "more memory, or ask for less by Exact(gap=...)"
+            )
+
+    def _fetch(self, grid: Grid, marked: BoolArray) -> Points:
+        """Return the rows of marked cells."""
+        parts = [no_points(len(self.source.score_names), self.measure.columns, self.totals)]
+        for level, bins in enumerate(self._bins):
+            keys = np.sort(grid.key[marked & (grid.level == level)])
+            if len(keys):
+                rows = self.source.rows(Cells(bins, keys))
+                parts.append(points_of(rows, self.measure, self.totals))
+        points = joined(parts, self.totals)
+        self.fetched += len(points.id)
+        return points
+
+    def _incumbent(self, program: Program, allowed: DirectionSet) -> Incumbent | None:
+        """Return the best operating point known; it is feasible, and no better than it says."""
+        found = [
+            best_of(program, profile.id, profile.ood, profile.loss) for profile in self._profiles
+        ]
+        if not any(found):
+            found = [self._corner_look(program, quarter) for quarter in allowed.quarters]
+        if program.reject_all:
+            found.append(Incumbent(0, 0, 0))
+        return min(filter(None, found), key=lambda best: best.rank(program), default=None)
+
+    def _corner_look(self, program: Program, quarter: int) -> Incumbent | None:
+        """Return the best half-plane on the corners of cells, which look no better than rows."""
+        pyramid = build(self._grid)
+        level = int(np.argmax(np.diff(pyramid.level) <= _FIRST_LOOK))
+        met = np.arange(pyramid.root + 1) >= pyramid.level[level + 1]
+        if level == len(pyramid.level) - 2:
+            met[:] = False
+        nothing = no_points(2, self.measure.columns, self.totals)
+        points = cloud(pyramid, met, nothing, _SIGNS[quarter], self.totals)
+        found = self._prepared(points, _SIGNS[quarter]).search(program, _NONNEG)
+        return Incumbent(found.id, found.ood, found.loss) if len(found.v) else None
+
+    def _prepared(self, points: Points, signs: Signs) -> Prepared:
+        sample = self.sample or Sample(np.zeros((1, 2)), np.zeros(1))
+        return Prepared(sample, points, self.ood, engine(), None, self._scale)
+
+
+def _totals(counted: Histogram, overview: Overview, measure: Measure) -> Totals:
+    infinite = counted.infinite
+    ood_rows = sum(overview.ood_rows)
+    return Totals(
+        id=int(counted.id.sum()) + infinite[0],
+        ood=tuple(
+            int(mass) + extra
+            for mass, extra in zip(counted.ood.sum(axis=1), infinite[2:], strict=True)
+        ),
+        loss=int(counted.loss.sum()) + infinite[1],
+        id_exponent=measure.id_exponent,
+        ood_exponent=measure.ood_exponent,
+        loss_exponent=measure.loss_exponent,
+        id_rounding=overview.id_rows if counted.inexact[0] else 0,
+        ood_rounding=ood_rows if counted.inexact[1] else 0,
+    )
+
+
+def _spread(sample: Sample | None, scores: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    if sample is None:
+        return np.ones(scores)
+    points = Points.of(sample)
+    return spread(points.scores, points.id)
+
+
+def _turned(line: Line, signs: Signs) -> Line:
+    """Return the line for scores before they were multiplied by `signs`."""
+    direction = tuple(sign * weight for sign, weight in zip(signs, line.direction, strict=True))
+    # No -0.0: a weight of zero has no sign.
+    return replace(line, direction=tuple(weight + 0.0 for weight in direction))
+
+
+def _joint(certificates: list[Certificate], boxes: int) -> Certificate:
+    """Return what several searches together are sure of."""
+    ranked = sorted(certificates, key=lambda one: ("optimal", "gap", "budget").index(one.status))
+    return Certificate(
+        ranked[-1].status,
+        min(one.lower_bound for one in certificates),
+        boxes + sum(one.boxes for one in certificates),
+        sum(one.unresolved for one in certificates),
+    )
