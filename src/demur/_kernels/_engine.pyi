@@ -110,3 +110,6 @@ def widest(
     nonneg: _Ints,
     /,
 ) -> tuple[float, float, float]: ...
+def metrics(
+    correct: _Floats, wrong: _Floats, ood: _Floats, prior: float, min_id: int, values: _Floats, /
+) -> None: ...

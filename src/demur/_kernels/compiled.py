@@ -28,6 +28,20 @@ _Floats = npt.NDArray[np.float64]
 _COLUMNS = 3
 _HALF_PLANES = 256
 _UNLIMITED = 2**63 - 1
+# As in csrc/metrics.h.
+_METRICS = (
+    "auroc",
+    "aupr",
+    "average_precision",
+    "aupr_ood",
+    "average_precision_ood",
+    "fpr_at_tpr_95",
+    "f1",
+    "oscr_accepted",
+    "oscr_all",
+    "aurc",
+    "augrc",
+)
 
 
 class Optima(NamedTuple):
@@ -188,6 +202,21 @@ def widest(
     negative.
     """
     return _engine.widest(*_tree(tree), weight, v, scale, np.array(nonneg, np.int64))
+
+
+def metrics(
+    correct: _Floats, wrong: _Floats, ood: _Floats, *, prior: float, min_id: int
+) -> dict[str, float]:
+    """Return all scalar metrics of one score, given the ascending scores of three kinds of rows.
+
+    `prior` is the share of OOD behind precision, `min_id` the number of ID rows that
+    ``fpr_at_tpr_95`` asks for. Names are those of `demur.metrics.ScoreSummary`.
+    """
+    values = np.empty(len(_METRICS))
+    _engine.metrics(correct, wrong, ood, prior, min_id, values)
+    found = dict(zip(_METRICS, values.tolist(), strict=True))
+    found["auroc"] /= 2 * (len(correct) + len(wrong)) * max(1, len(ood))
+    return found
 
 
 def _program(

@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from demur._kernels import compiled
+from demur._kernels.engines import engine_name
 from demur.core.points import Points
 from demur.core.program import Number, Totals, at_least
 from demur.core.sample import Sample
@@ -22,6 +24,17 @@ from demur.metrics._areas import (
 from demur.metrics._rates import Groups, Rates, prior, tie_groups
 
 _TPR = Fraction(95, 100)
+_NEED_OOD = (
+    "auroc",
+    "aupr",
+    "average_precision",
+    "aupr_ood",
+    "average_precision_ood",
+    "fpr_at_tpr_95",
+    "f1",
+    "oscr_accepted",
+    "oscr_all",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +81,13 @@ def summary(sample: Sample, *, ood_prior: Number | None = None) -> ScoreSummary:
             f"summary needs one score, the sample has {sample.n_scores}: "
             "choose one with sample.score(column)"
         )
+    correct = bool(((sample.id_loss == 0) | (sample.id_loss == 1)).all())
+    unweighted = sample.id_weight is None and sample.ood_weight is None
+    if correct and unweighted and engine_name() == "compiled":
+        return _by_counting(sample, ood_prior)
     points = Points.of(sample)
     groups, rates = tie_groups(points), Rates(points.totals)
     pi = prior(rates, ood_prior)
-    correct = bool(((sample.id_loss == 0) | (sample.id_loss == 1)).all())
     return ScoreSummary(
         ood_prior=pi,
         auroc=area_under_roc(groups, points.totals),
@@ -84,6 +100,24 @@ def summary(sample: Sample, *, ood_prior: Number | None = None) -> ScoreSummary:
         aurc=area_under_risk(groups, rates),
         augrc=area_under_generalised_risk(groups, rates),
     )
+
+
+def _by_counting(sample: Sample, ood_prior: Number | None) -> ScoreSummary:
+    """Return the metrics of rows that count once and are right or wrong, by the compiled engine."""
+    is_wrong = sample.id_loss == 1
+    totals = Totals(sample.n_id, (sample.n_ood,), int(is_wrong.sum()))
+    scores = sample.id_scores[:, 0]
+    pi = prior(Rates(totals), ood_prior)
+    found = compiled.metrics(
+        np.sort(scores[~is_wrong]),
+        np.sort(scores[is_wrong]),
+        np.sort(sample.ood_scores[:, 0]),
+        prior=pi,
+        min_id=at_least(_TPR, totals.id, 0),
+    )
+    if sample.n_ood == 0:
+        found |= dict.fromkeys(_NEED_OOD, math.nan)
+    return ScoreSummary(ood_prior=pi, id_accuracy=1 - totals.loss / totals.id, **found)
 
 
 def _precision_areas(groups: Groups, rates: Rates, pi: float) -> dict[str, float]:

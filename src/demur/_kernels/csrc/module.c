@@ -6,6 +6,7 @@
 
 #include "frontier.h"
 #include "margin.h"
+#include "metrics.h"
 #include "search.h"
 
 static double trivial_bound(const Search *s)
@@ -193,6 +194,33 @@ static PyObject *widest(PyObject *self, PyObject *args)
     return finish(&b, Py_BuildValue("ddd", direction[0], direction[1], width));
 }
 
+static int read_scores(Buffers *b, PyObject *args, Py_ssize_t k, Ranked *scores)
+{
+    if (!(scores->score = memory(b, args, k, -1))) return -1;
+    scores->count = last_bytes(b) / 8;
+    return 0;
+}
+
+/* metrics(correct, wrong, ood, prior, min_id, values) */
+static PyObject *metrics(PyObject *self, PyObject *args)
+{
+    Buffers b = {.count = 0};
+    Ranked correct, wrong, ood;
+    int64_t min_id;
+    double prior, *value;
+    (void)self;
+    if (!takes(args, 6) || read_scores(&b, args, 0, &correct) || read_scores(&b, args, 1, &wrong) ||
+        read_scores(&b, args, 2, &ood) || !(value = writable_memory(&b, args, 5, 8 * METRICS)))
+        return finish(&b, NULL);
+    prior = PyFloat_AsDouble(PyTuple_GetItem(args, 3));
+    min_id = number(args, 4);
+    if (PyErr_Occurred()) return finish(&b, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    all_metrics(correct, wrong, ood, prior, min_id, value);
+    Py_END_ALLOW_THREADS
+    return finish_none(&b);
+}
+
 static PyMethodDef functions[] = {
     {"arrange", build_arrange, METH_VARARGS, "Sort scores along a curve and split it into nodes."},
     {"enclose", build_enclose, METH_VARARGS, "Bounding boxes of the nodes."},
@@ -203,6 +231,7 @@ static PyMethodDef functions[] = {
     {"frontier", frontier, METH_VARARGS, "The optima for all pairs of bounds."},
     {"sides", sides, METH_VARARGS, "The values next to a half-plane along a direction."},
     {"widest", widest, METH_VARARGS, "The widest gap with the same accepted set."},
+    {"metrics", metrics, METH_VARARGS, "All scalar metrics of sorted scores."},
     {NULL, NULL, 0, NULL},
 };
 
