@@ -136,7 +136,6 @@ def merged_overviews(parts: Sequence[Overview]) -> Overview:
 
 def joined_rows(parts: Sequence[Rows], scores: int) -> Rows:
     """Return the rows of all parts."""
-    parts = [part for part in parts if len(part.loss)]
     if not parts:
         return Rows(np.empty((0, scores)), np.empty(0, np.int64), np.empty(0), None)
     weights = [part.weight for part in parts if part.weight is not None]
