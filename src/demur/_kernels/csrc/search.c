@@ -201,9 +201,11 @@ static int explore_between(Search *s, Chart *chart, int charts, const double *t)
     int failed = !sums;
     s->chart = chart;
     for (int c = charts - 1; c >= 0 && !failed; c--) failed = push_root(s, c, t);
-    while (!failed && s->now.count > 0 && s->boxes < s->budget) {
-        failed = visit_box(s, sums) || keep_grade(s);
-        if (s->now.count == 0) next_stage(s);
+    while (!failed && s->now.count + s->later.count > 0 && s->boxes < s->budget) {
+        if (s->now.count == 0)
+            next_stage(s);
+        else
+            failed = visit_box(s, sums) || keep_grade(s);
     }
     free(sums);
     return failed ? -1 : 0;
