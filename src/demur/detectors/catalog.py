@@ -61,7 +61,7 @@ class Entry:
         if self.score is None:
             raise InvalidInputError(
                 f"{self.title} needs gradients with respect to the input, which arrays cannot "
-                "give: compute it with the network and hand in its scores"
+                "give: compute its scores with demur.adapters.torch.Odin and hand them in"
             )
         return self.score
 
