@@ -157,7 +157,7 @@ def test_half_and_single_precision_input_is_widened_before_use(name, train, test
 
 
 def test_odin_says_where_its_scores_come_from(test):
-    with pytest.raises(dm.InvalidInputError, match=r"ODIN needs gradients.*demur\.adapters\.torch\.Odin"):
+    with pytest.raises(dm.InvalidInputError, match=r"ODIN needs gradients.*adapters\.torch\.Odin"):
         dt.score_table(["odin"], test)
 
 
