@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from demur._arrays import FloatArray, IntArray
 from demur.core.bins import Axis, Bins
 from demur.core.source import Histogram, Measure, Overview, Profile, Strip, Tally
 from demur.sources import expressions as ex
+from demur.sources.standard import Table
 
 if TYPE_CHECKING:
     from demur.sources.expressions import Expr
-
-Table = Mapping[str, npt.NDArray[Any]]
 
 INFINITE, NOWHERE = -1, -2
 """Keys of rows with an infinite score, and of rows that are not to be counted."""

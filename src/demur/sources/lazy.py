@@ -10,29 +10,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from demur._arrays import IntArray
 from demur.core.bins import Bins
-from demur.core.columns import check_names
 from demur.core.rule import Rule
-from demur.core.source import Cells, Histogram, Measure, Overview, Rows, Strip, Tally
+from demur.core.source import MEMORY, Cells, Histogram, Measure, Overview, Rows, Strip, Tally
 from demur.errors import InvalidInputError
 from demur.sources import expressions as ex
 from demur.sources.groups import INFINITE, NOWHERE, StripAxis, histogram_of, tallies_of
-from demur.sources.looking import look
+from demur.sources.looking import grouped, overview_of
 from demur.sources.roles import Roles
+from demur.sources.standard import Missing, Standard, Table
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw
-
-Table = Mapping[str, npt.NDArray[Any]]
-
-MEMORY = 1 << 31
-"""Bytes that may be used here, where results are put together."""
 
 
 class LazySource(ABC):
@@ -43,26 +35,25 @@ class LazySource(ABC):
         frame: Any,
         roles: Roles,
         *,
-        missing: Literal["error", "drop"] = "error",
+        missing: Missing = "error",
         memory: int = MEMORY,
     ) -> None:
         import narwhals.stable.v2 as nw
 
-        self.memory = memory
-
-        self._native = frame
+        self._native, self._memory = frame, memory
         self._frame = nw.from_native(frame).lazy()
-        self._schema = dict(self._frame.collect_schema())
-        self._roles = roles
-        self._missing = missing
-        check_names(list(self._schema), roles.used(), "the frame")
-        self._check_types()
-        self._scores = tuple(f"s{i}" for i in range(len(roles.scores)))
+        self._standard = Standard.of(self._frame, roles, missing)
+        self._scores = self._standard.scores
 
     @property
     def score_names(self) -> tuple[str, ...]:
         """Names of the score columns."""
-        return self._roles.scores
+        return self._standard.roles.scores
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a search may use here."""
+        return self._memory
 
     @abstractmethod
     def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
@@ -78,7 +69,9 @@ class LazySource(ABC):
 
     @cached_property
     def _overview(self) -> Overview:
-        return look(self._roles, self._rows(check=True), self._collect)
+        rows = self._standard.rows(self._frame, labels=True)
+        groups = grouped(rows, self._standard.roles)
+        return overview_of(self._standard.roles, self._collect(groups))
 
     def overview(self) -> Overview:
         """Look at all rows once; refuse rows that cannot be used."""
@@ -86,12 +79,12 @@ class LazySource(ABC):
 
     def sample(self, rows: int, *, seed: int) -> Rows:
         """Return about so many rows."""
-        share = rows / max(self._overview.rows, 1)
-        if share >= 1:
-            return self._fetch(self._rows())
         import narwhals.stable.v2 as nw
 
-        return self._fetch(self._rows(nw.from_native(self._thinned(share, seed)).lazy()))
+        share = rows / max(self._overview.rows, 1)
+        thinned = self._native if share >= 1 else self._thinned(share, seed)
+        drawn = self._standard.rows(nw.from_native(thinned).lazy(), self._overview.sets)
+        return self._standard.fetched(self._collect(drawn))
 
     def histogram(
         self,
@@ -109,8 +102,8 @@ class LazySource(ABC):
         import narwhals.stable.v2 as nw
 
         axes = [StripAxis(strip) for strip in strips]
-        masses = ex.masses(measure, weighted=self._roles.weight is not None)
-        rows = self._rows(sets=measure.sets)
+        masses = self._masses(measure)
+        rows = self._standard.rows(self._frame, measure.sets)
         key = ex.cell(bins, self._scores)
         if within is not None:
             rows = rows.with_columns(within=ex.cell(within.bins, self._scores))
@@ -135,23 +128,22 @@ class LazySource(ABC):
 
     def rows(self, cells: Cells) -> Rows:
         """Return the rows of some cells."""
-        rows = self._rows().filter(ex.finite(self._scores))
+        rows = self._standard.rows(self._frame, self._overview.sets)
+        rows = rows.filter(ex.finite(self._scores))
         rows = rows.with_columns(within=ex.cell(cells.bins, self._scores))
         rows = rows.join(self._marked(cells, "within"), on="within", how="semi")
-        return self._fetch(rows.drop("within"))
+        return self._standard.fetched(self._collect(rows.drop("within")))
 
     def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
         """Return what `rule` accepts, for each value of the column `by`."""
         import narwhals.stable.v2 as nw
 
-        if by is not None:
-            check_names(list(self._schema), [("by", by)], "the frame")
         if len(rule.direction) != len(self._scores):
             raise InvalidInputError(
                 f"the rule takes {len(rule.direction)} scores, the source has {len(self._scores)}"
             )
-        masses = ex.masses(measure, weighted=self._roles.weight is not None)
-        rows = self._rows(sets=measure.sets, by=by)
+        masses = self._masses(measure)
+        rows = self._standard.rows(self._frame, measure.sets, by=by)
         value = ex.combined(rule.direction, self._scores)
         within = value <= rule.threshold if rule.tau else value < rule.threshold
         accept = (within & ex.finite(self._scores)).cast(nw.Int64)
@@ -160,6 +152,9 @@ class LazySource(ABC):
         sums = [nw.col(name).sum().cast(nw.Int64) for name in masses]
         return tallies_of(self._collect(rows.group_by(*keys).agg(*sums)), measure)
 
+    def _masses(self, measure: Measure) -> dict[str, ex.Expr]:
+        return ex.masses(measure, weighted=self._standard.roles.weight is not None)
+
     def _marked(self, cells: Cells, name: str) -> nw.LazyFrame[Any]:
         """Return the keys of some cells under a name, beside a column "marked"."""
         import narwhals.stable.v2 as nw
@@ -167,52 +162,3 @@ class LazySource(ABC):
         keys = nw.from_native(self._keys(cells.key)).lazy()
         marked: nw.LazyFrame[Any] = keys.select(nw.col("key").alias(name), marked=nw.lit(1))
         return marked
-
-    def _rows(
-        self,
-        frame: nw.LazyFrame[Any] | None = None,
-        *,
-        sets: Sequence[str] | None = None,
-        by: str | None = None,
-        check: bool = False,
-    ) -> nw.LazyFrame[Any]:
-        """Return the rows under the names s0, s1, side, loss, weight, by."""
-        import narwhals.stable.v2 as nw
-
-        roles, schema = self._roles, self._schema
-        columns = dict(zip(self._scores, (ex.score(n, roles) for n in roles.scores), strict=True))
-        outside = ex.is_ood(roles, schema)
-        lost = nw.when(outside).then(nw.lit(0.0)).otherwise(ex.loss(roles, schema))
-        columns["loss"] = lost
-        if roles.weight is not None:
-            columns["weight"] = ex.number(roles.weight, schema)
-        needed = list(columns)
-        if check:
-            columns["label"] = ex.label(roles, schema)
-            columns["side"] = ex.side(roles, schema, ())
-        else:
-            chosen = self._overview.sets if sets is None else sets
-            columns["side"] = ex.side(roles, schema, chosen)
-        if by is not None:
-            columns["by"] = nw.col(by)
-        rows = (self._frame if frame is None else frame).select(**columns)
-        if self._missing == "drop":
-            for name in needed:
-                rows = rows.filter(~ex.missing(nw.col(name)))
-        return rows
-
-    def _fetch(self, rows: nw.LazyFrame[Any]) -> Rows:
-        table = self._collect(rows)
-        return Rows(
-            # Adding zero turns -0.0 into 0.0.
-            np.column_stack([table[name] for name in self._scores]) + 0.0,
-            table["side"].astype(np.int64),
-            table["loss"].astype(np.float64),
-            table["weight"].astype(np.float64) if self._roles.weight is not None else None,
-        )
-
-    def _check_types(self) -> None:
-        for argument, name in self._roles.numeric():
-            kind = self._schema[name]
-            if not ex.is_flag(kind):
-                raise InvalidInputError(f"{argument}: column {name!r} holds {kind}, not numbers")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,64 +13,91 @@ from demur.core.source import Overview, Sum
 from demur.errors import InvalidInputError
 from demur.sources import expressions as ex
 from demur.sources.roles import Roles
+from demur.sources.standard import Frame, Table
 
 if TYPE_CHECKING:
-    import narwhals.stable.v2 as nw
-
     from demur.sources.expressions import Expr
-
-Table = Mapping[str, npt.NDArray[Any]]
 
 _MOST_SETS = 1000
 
 
-def look(
-    roles: Roles, rows: nw.LazyFrame[Any], collect: Callable[[nw.LazyFrame[Any]], Table]
-) -> Overview:
-    """Return the overview of rows that carry the columns s0, s1, label, side, loss, weight."""
+def grouped(rows: Frame, roles: Roles) -> Frame:
+    """Return counts, sums and extremes of standard rows with labels, for each label."""
     import narwhals.stable.v2 as nw
 
-    columns, kinds = _columns(roles)
-    aggregates = [getattr(nw.col(name), how)().alias(name) for name, how in kinds.items()]
-    groups = rows.with_columns(**columns).group_by("label").agg(*aggregates)
-    table = collect(groups.head(_MOST_SETS + 5))
+    aggregates = [getattr(nw.col(name), how)() for name, how in _kinds(roles).items()]
+    groups = rows.with_columns(**_columns(roles)).group_by("label").agg(*aggregates)
+    # A column that names a set for every row would bring all of them here.
+    return groups.head(_MOST_SETS + 5)
+
+
+def regrouped(tables: Sequence[Table], roles: Roles) -> Table:
+    """Return the groups of all rows, given those of disjoint parts."""
+    joined = {
+        name: np.concatenate([table[name] for table in tables])
+        for name in ("label", *_kinds(roles))
+    }
+    labels = list(dict.fromkeys(joined["label"].tolist()))
+    place = np.array([labels.index(label) for label in joined["label"].tolist()], np.int64)
+    table: dict[str, npt.NDArray[Any]] = {"label": np.array(labels, object)}
+    for name, how in _kinds(roles).items():
+        values = joined[name]
+        by = {"sum": np.add, "min": np.fmin, "max": np.fmax}[how]
+        start = np.zeros(len(labels), values.dtype)
+        if how != "sum":
+            values, start = values.astype(np.float64), np.full(len(labels), np.nan)
+        by.at(start, place, values)
+        table[name] = start
+    return table
+
+
+def overview_of(roles: Roles, table: Table) -> Overview:
+    """Return the overview that is in groups by label; refuse rows that cannot be used."""
     _refuse(roles, table)
     return _overview(roles, table)
 
 
-def _columns(roles: Roles) -> tuple[dict[str, Expr], dict[str, str]]:
-    """Return what to compute of each row, and how to aggregate it."""
+def _kinds(roles: Roles) -> dict[str, str]:
+    """Return the names of the columns and how they are aggregated."""
+    kinds = {"rows": "sum", "other_loss": "sum", "lost_total": "sum", "lost_part": "sum"}
+    for i in range(len(roles.scores)):
+        kinds |= {f"s{i}_missing": "sum", f"s{i}_illegal": "sum"}
+        kinds |= {f"s{i}_low": "min", f"s{i}_high": "max"}
+    for name in ["loss"] + ["weight"] * (roles.weight is not None):
+        kinds |= {f"{name}_missing": "sum", f"{name}_illegal": "sum"}
+    if roles.weight is not None:
+        kinds |= {"weight_total": "sum", "weight_part": "sum"}
+    return kinds
+
+
+def _columns(roles: Roles) -> dict[str, Expr]:
+    """Return what there is to aggregate of each row."""
     import narwhals.stable.v2 as nw
 
+    loss = lost = nw.col("loss")
     scores = [f"s{i}" for i in range(len(roles.scores))]
-    columns = {"rows": ex.whole(1)}
-    kinds = {"rows": "sum"}
-    every = ex.finite(scores)
+    columns = {"rows": ex.whole(1), "other_loss": _count((loss != 0.0) & (loss != 1.0))}
     for name in scores:
         value = nw.col(name)
         columns[f"{name}_missing"] = _count(ex.missing(value))
         columns[f"{name}_illegal"] = _count(value == float("-inf"))
-        inside = nw.when(every).then(value)
+        inside = nw.when(ex.finite(scores)).then(value)
         columns[f"{name}_low"], columns[f"{name}_high"] = inside, inside
-        kinds |= {f"{name}_missing": "sum", f"{name}_illegal": "sum"}
-        kinds |= {f"{name}_low": "min", f"{name}_high": "max"}
-    amounts = {"loss": nw.col("loss")}
-    lost = nw.col("loss")
+    amounts = {"loss": loss}
     if roles.weight is not None:
-        amounts["weight"] = nw.col("weight")
-        lost = nw.col("weight") * lost
+        amounts["weight"] = weight = nw.col("weight")
+        lost = weight * loss
+        columns["weight_total"], columns["weight_part"] = weight, _part(weight)
+    columns["lost_total"], columns["lost_part"] = lost, _part(lost)
     for name, value in amounts.items():
         columns[f"{name}_missing"] = _count(ex.missing(value))
         columns[f"{name}_illegal"] = _count((value < 0.0) | (value == float("inf")))
-        kinds |= {f"{name}_missing": "sum", f"{name}_illegal": "sum"}
-    columns["other_loss"] = _count((nw.col("loss") != 0.0) & (nw.col("loss") != 1.0))
-    for name, value in {
-        "lost": lost,
-        **{k: v for k, v in amounts.items() if k == "weight"},
-    }.items():
-        columns[f"{name}_total"], columns[f"{name}_part"] = value, _count(value != value.floor())
-        kinds |= {f"{name}_total": "sum", f"{name}_part": "sum"}
-    return columns, kinds | {"other_loss": "sum"}
+    return columns
+
+
+def _part(value: Expr) -> Expr:
+    """Return 1 where a number is not whole."""
+    return _count(value != value.floor())
 
 
 def _count(flag: Expr) -> Expr:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from demur._arrays import IntArray
-from demur.sources.lazy import LazySource, Table
+from demur.sources.lazy import LazySource
+from demur.sources.standard import Table
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw

@@ -8,7 +8,8 @@ import numpy as np
 
 from demur._arrays import IntArray
 from demur.sources.files import arrow
-from demur.sources.lazy import LazySource, Table
+from demur.sources.lazy import LazySource
+from demur.sources.standard import Table
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw

@@ -1,0 +1,233 @@
+"""Rows of a Dask DataFrame: partial counts on its partitions, added up in a tree.
+
+Every task is a function of its partition alone, so one that is repeated after a worker was lost
+gives the same numbers. The workers need demur; the rows do not leave them, but for the marked
+ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from demur.core.bins import Bins
+from demur.core.columns import check_names
+from demur.core.rule import Rule
+from demur.core.source import (
+    MEMORY,
+    Cells,
+    Histogram,
+    Measure,
+    Overview,
+    Rows,
+    Strip,
+    Tally,
+)
+from demur.errors import MissingExtraError
+from demur.sources.batched import BatchedSource, joined_rows
+from demur.sources.counting import take
+from demur.sources.looking import grouped, overview_of, regrouped
+from demur.sources.merging import merged_histograms, merged_tallies
+from demur.sources.roles import Roles
+from demur.sources.standard import Missing, Standard, Table
+
+# Histograms that one task adds up.
+_FAN = 8
+
+
+class DaskSource:
+    """Rows of a Dask DataFrame.
+
+    Parameters
+    ----------
+    client
+        The `distributed.Client` to work on; by default what Dask would use.
+    """
+
+    def __init__(
+        self,
+        frame: Any,
+        roles: Roles,
+        *,
+        missing: Missing = "error",
+        memory: int = MEMORY,
+        client: Any = None,
+    ) -> None:
+        import narwhals.stable.v2 as nw
+
+        self._standard = Standard.of(nw.from_native(frame), roles, missing)
+        self._frame, self._memory, self._client = frame, memory, client
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """Names of the score columns."""
+        return self._standard.roles.scores
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a search may use here."""
+        return self._memory
+
+    @cached_property
+    def _overview(self) -> Overview:
+        roles = self._standard.roles
+        return overview_of(roles, regrouped(self._each(_look), roles))
+
+    def overview(self) -> Overview:
+        """Look at all rows once; refuse rows that cannot be used."""
+        return self._overview
+
+    def sample(self, rows: int, *, seed: int) -> Rows:
+        """Return about so many rows, chosen by chance."""
+        share = rows / max(self._overview.rows, 1)
+        parts = self._each(_draw, self._overview.sets, share, seed=seed)
+        return joined_rows(parts, len(self.score_names))
+
+    def histogram(
+        self,
+        bins: Bins,
+        measure: Measure,
+        *,
+        strips: Sequence[Strip] = (),
+        within: Cells | None = None,
+    ) -> Histogram:
+        """Add up the rows by cell, first in each partition."""
+        found: Histogram = self._total(
+            merged_histograms, _count, self._overview.sets, bins, measure, tuple(strips), within
+        )
+        return found
+
+    def rows(self, cells: Cells) -> Rows:
+        """Return the rows of some cells."""
+        parts = self._each(_find, self._overview.sets, cells)
+        return joined_rows(parts, len(self.score_names))
+
+    def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
+        """Return what `rule` accepts, for each value of the column `by`."""
+        found: Mapping[Any, Tally] = self._total(
+            merged_tallies, _tally, self._overview.sets, rule, measure, by, by=by
+        )
+        return found
+
+    def _each(self, task: Callable[..., Any], *arguments: Any, seed: int | None = None) -> Any:
+        """Return what a task makes of every partition, with a seed of its own where asked for."""
+        return self._compute(self._tasks(task, arguments, seed=seed))
+
+    def _total(
+        self,
+        add: Callable[..., Any],
+        task: Callable[..., Any],
+        *arguments: Any,
+        by: str | None = None,
+    ) -> Any:
+        """Return what a task makes of all partitions, added up in a tree."""
+        parts = self._tasks(task, arguments, by=by)
+        add_up = dask("dask").delayed(add, pure=True)
+        while len(parts) > 1:
+            parts = [add_up(parts[i : i + _FAN]) for i in range(0, len(parts), _FAN)]
+        return self._compute(parts)[0]
+
+    def _tasks(
+        self,
+        task: Callable[..., Any],
+        arguments: Sequence[Any],
+        *,
+        by: str | None = None,
+        seed: int | None = None,
+    ) -> list[Any]:
+        delayed = dask("dask").delayed
+        names = [name for _, name in self._standard.roles.used()] + [by] * (by is not None)
+        if by is not None:
+            check_names(list(self._standard.schema), [("by", by)], "the frame")
+        # Only these columns are read; what the tasks share is sent once.
+        parts = self._frame[list(dict.fromkeys(names))].to_delayed()
+        shared = [delayed(value, pure=True) for value in (self._standard, *arguments)]
+        call = delayed(task, pure=True)
+        if seed is None:
+            return [call(part, *shared) for part in parts]
+        seeds = np.random.SeedSequence(seed).spawn(len(parts))
+        return [call(part, *shared, one) for part, one in zip(parts, seeds, strict=True)]
+
+    def _compute(self, tasks: list[Any]) -> Any:
+        if self._client is None:
+            return dask("dask").compute(*tasks)
+        return self._client.gather(self._client.compute(tasks))
+
+
+class _Partition(BatchedSource):
+    """A pandas frame, in which a task counts as for any rows in memory."""
+
+    def __init__(
+        self, frame: Any, standard: Standard, sets: tuple[str, ...], by: str | None = None
+    ) -> None:
+        import narwhals.stable.v2 as nw
+
+        super().__init__(standard.roles.scores, sets, memory=MEMORY)
+        rows = standard.rows(nw.from_native(frame), sets, by=by)
+        self.held = standard.fetched(_columns(rows))
+        self._values = None if by is None else _with_none(rows["by"])
+
+    def _batches(self, by: str | None = None) -> Iterator[tuple[Rows, Any]]:
+        yield self.held, self._values
+
+
+def _look(frame: Any, standard: Standard) -> Table:
+    import narwhals.stable.v2 as nw
+
+    rows = standard.rows(nw.from_native(frame), labels=True)
+    return _columns(grouped(rows, standard.roles))
+
+
+def _draw(frame: Any, standard: Standard, sets: tuple[str, ...], share: float, seed: Any) -> Rows:
+    rows = _Partition(frame, standard, sets).held
+    chance = np.random.default_rng(seed).random(len(rows.loss))
+    return take(rows, np.flatnonzero(chance < share))
+
+
+def _count(
+    frame: Any,
+    standard: Standard,
+    sets: tuple[str, ...],
+    bins: Bins,
+    measure: Measure,
+    strips: Sequence[Strip],
+    within: Cells | None,
+) -> Histogram:
+    return _Partition(frame, standard, sets).histogram(bins, measure, strips=strips, within=within)
+
+
+def _find(frame: Any, standard: Standard, sets: tuple[str, ...], cells: Cells) -> Rows:
+    return _Partition(frame, standard, sets).rows(cells)
+
+
+def _tally(
+    frame: Any,
+    standard: Standard,
+    sets: tuple[str, ...],
+    rule: Rule,
+    measure: Measure,
+    by: str | None,
+) -> Mapping[Any, Tally]:
+    return _Partition(frame, standard, sets, by).tally(rule, measure, by=by)
+
+
+def _with_none(series: Any) -> list[Any]:
+    """Return values with None where they are missing, of which pandas has several kinds."""
+    missing = series.is_null().to_list()
+    return [None if gone else value for value, gone in zip(series.to_list(), missing, strict=True)]
+
+
+def _columns(frame: Any) -> Table:
+    return {name: frame[name].to_numpy() for name in frame.columns}
+
+
+def dask(module: str) -> Any:
+    """Import a part of Dask, which is an extra."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        raise MissingExtraError("dask", "dask") from None

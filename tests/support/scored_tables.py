@@ -1,0 +1,145 @@
+"""Samples as tables with shuffled rows, and what a source must answer, counted plainly."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pyarrow as pa
+
+import demur as dm
+from demur.core.bins import Bins, axis_for
+from demur.core.source import Cells, Measure, Rows, Strip
+from demur.sources.roles import Roles
+
+SETS = int(os.environ.get("DEMUR_RANDOM_SETS", "0"))
+"""How many random data sets each engine is to be tried on; 0 for the few of the quick suite."""
+
+
+def table_of(sample, rng, *, day=False):
+    """Return the rows as a table, in random order, and which column is what."""
+    n = sample.n_id + sample.n_ood
+    order = rng.permutation(n)
+    scores = np.vstack([sample.id_scores, sample.ood_scores])[order]
+    columns = {f"score {k}": scores[:, k] for k in range(sample.n_scores)}
+    # OOD rows have no loss.
+    loss = pa.array([*sample.id_loss, *[None] * sample.n_ood]).take(pa.array(order))
+    columns["loss"] = loss
+    named = list(sample.ood_sets) != ["ood"]
+    sets = ["id", None, ""]
+    groups = [sets[i % 3] if named else False for i in range(sample.n_id)]
+    for name, rows in sample.ood_sets.items():
+        groups += [name if named else True] * (rows.stop - rows.start)
+    kind = pa.string() if named else pa.bool_()
+    columns["group"] = pa.array([groups[i] for i in order], kind)
+    weighted = sample.id_weight is not None
+    if weighted:
+        columns["weight"] = np.concatenate([sample.id_weight, sample.ood_weight])[order]
+    if day:
+        columns["day"] = pa.array((order % 3).astype(np.int64))
+    roles = Roles(
+        tuple(f"score {k}" for k in range(sample.n_scores)),
+        loss="loss",
+        ood="group",
+        weight="weight" if weighted else None,
+    )
+    return pa.table(columns), roles
+
+
+def rows_of(sample):
+    """Return the rows of a sample, all sets in ascending order of their names."""
+    group = np.full(sample.n_ood, 0)
+    for k, rows in enumerate(sample.ood_sets.values()):
+        group[rows] = k
+    weighted = sample.id_weight is not None
+    return Rows(
+        np.vstack([sample.id_scores, sample.ood_scores]) + 0.0,
+        np.concatenate([np.full(sample.n_id, -1), group]),
+        np.concatenate([sample.id_loss, np.zeros(sample.n_ood)]),
+        np.concatenate([sample.id_weight, sample.ood_weight]) if weighted else None,
+    )
+
+
+def check_answers(source, sample, rng):
+    """Assert that a source answers every question as plain counting over the rows does."""
+    rows = rows_of(sample)
+    seen = source.overview()
+    finite = np.isfinite(rows.scores).all(axis=1)
+    assert seen.id_rows == sample.n_id and sum(seen.ood_rows) == sample.n_ood
+    assert seen.sets == tuple(sample.ood_sets)
+    if finite.any():
+        np.testing.assert_array_equal(seen.low, rows.scores[finite].min(axis=0))
+        np.testing.assert_array_equal(seen.high, rows.scores[finite].max(axis=0))
+    apart = bool(rng.integers(2))
+    measure = Measure.of(seen, apart=apart, price=float(rng.choice([0.5, 1.0, 2.0])))
+    bins = Bins(tuple(axis_for(column, 12) for column in rows.scores[finite][:200].T))
+    _check_histogram(source, rows, measure, bins, rng)
+    _check_tallies(source, rows, measure, rng)
+
+
+def _masses(rows, measure, kept):
+    """Return ID, loss and OOD masses of some rows, added up in Python integers."""
+    masses = measure.masses(rows)
+    table = [masses.id, masses.loss, *masses.ood]
+    return [sum(column[kept].tolist()) for column in table]
+
+
+def _check_histogram(source, rows, measure, bins, rng):
+    finite = np.isfinite(rows.scores).all(axis=1)
+    key = np.full(len(finite), -1)
+    key[finite] = bins.key(rows.scores[finite])
+    weights = (0.6, 0.8)[: rows.scores.shape[1]]
+    value = sum(w * np.where(finite, c, 0.0) for w, c in zip(weights, rows.scores.T, strict=True))
+    inside = np.sort(value[finite]) if finite.any() else np.zeros(1)
+    strip = Strip(weights, float(inside[len(inside) // 3]), float(inside[-len(inside) // 3]), 20)
+    found = source.histogram(bins, measure, strips=[strip])
+    assert found.key.tolist() == sorted(set(key[finite].tolist()))
+    for i, cell in enumerate(found.key.tolist()):
+        held = key == cell
+        assert found.rows[i] == held.sum()
+        expected = _masses(rows, measure, held)
+        assert [found.id[i], found.loss[i], *found.ood[:, i]] == expected
+        assert (found.low[i] <= rows.scores[held]).all() and (
+            found.high[i] >= rows.scores[held]
+        ).all()
+        masses = measure.masses(rows)
+        cheap = held & (masses.loss < measure.price * masses.id)
+        assert [found.cheap_id[i], found.cheap_loss[i]] == _masses(rows, measure, cheap)[:2]
+    assert list(found.infinite) == _masses(rows, measure, ~finite)
+    (profile,) = found.profiles
+    for i in rng.integers(0, len(profile.threshold), 5):
+        kept = finite & (value <= profile.threshold[i])
+        expected = _masses(rows, measure, kept)
+        assert [profile.id[i], profile.loss[i], *profile.ood[:, i]] == expected
+    _check_marked(source, rows, measure, Cells(bins, found.key[rng.random(len(found.key)) < 0.4]))
+
+
+def _check_marked(source, rows, measure, cells):
+    finite = np.isfinite(rows.scores).all(axis=1)
+    held = finite.copy()
+    held[finite] = np.isin(cells.bins.key(rows.scores[finite]), cells.key)
+    fetched = source.rows(cells)
+    as_set = lambda r, kept: sorted(  # noqa: E731
+        map(tuple, np.column_stack([r.scores, r.group, r.loss])[kept].tolist())
+    )
+    assert as_set(fetched, slice(None)) == as_set(rows, held)
+    if rows.weight is not None:
+        assert sorted(fetched.weight.tolist()) == sorted(rows.weight[held].tolist())
+    finer = source.histogram(cells.bins.refined(4), measure, within=cells)
+    assert finer.rows.sum() == held.sum()
+    assert [finer.id.sum(), finer.loss.sum()] == _masses(rows, measure, held)[:2]
+    key = cells.bins.refined(4).key(rows.scores[held]) if held.any() else np.empty(0, int)
+    assert finer.key.tolist() == sorted(set(key.tolist()))
+
+
+def _check_tallies(source, rows, measure, rng):
+    weights = (0.6, 0.8)[: rows.scores.shape[1]] if rng.random() < 0.5 else None
+    direction = weights or (1.0, 0.0)[: rows.scores.shape[1]]
+    finite = rows.scores[np.isfinite(rows.scores).all(axis=1)]
+    threshold = float(np.median(finite[:, 0])) if len(finite) else 0.0
+    rule = dm.Rule(direction, threshold)
+    accepted = rule.accept(rows.scores)
+    tally = source.tally(rule, measure)[None]
+    assert [tally.id, tally.loss, *tally.ood] == _masses(rows, measure, accepted)
+    every = np.ones(len(accepted), bool)
+    assert [tally.total_id, tally.total_loss, *tally.total_ood] == _masses(rows, measure, every)
