@@ -8,22 +8,18 @@ The only place that imports duckdb.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from demur._arrays import IntArray
-from demur.core.bins import Bins
-from demur.core.source import MEMORY, Cells, Histogram, Measure, Rows, Strip
+from demur.core.source import MEMORY, Rows
 from demur.errors import InvalidInputError, MissingExtraError
-from demur.sources.batched import joined_rows
-from demur.sources.counting import CellFinder, Counter, take
 from demur.sources.files import arrow, floats
-from demur.sources.lazy import LazySource
 from demur.sources.roles import Roles
+from demur.sources.scanned import ScannedSource
 from demur.sources.scans import Scan, scan_of
 from demur.sources.standard import Missing, Table
 
@@ -38,7 +34,7 @@ _BATCH = 1 << 17
 _SHARE = 4
 
 
-class DuckDBSource(LazySource):
+class DuckDBSource(ScannedSource):
     """Rows of files or of a DuckDB relation.
 
     Parameters
@@ -104,29 +100,6 @@ class DuckDBSource(LazySource):
         with self._explained():
             return super().sample(rows, seed=seed)
 
-    def histogram(
-        self,
-        bins: Bins,
-        measure: Measure,
-        *,
-        strips: Sequence[Strip] = (),
-        within: Cells | None = None,
-    ) -> Histogram:
-        """Add up the rows by cell and along strips."""
-        counter = Counter(bins, measure, strips=strips, within=within)
-        for rows in self._batches():
-            counter.add(rows)
-        return counter.result()
-
-    def rows(self, cells: Cells) -> Rows:
-        """Return the rows of some cells."""
-        finder, parts = CellFinder(cells), []
-        for rows in self._batches():
-            if len(rows.loss) and rows.scores.max() == np.inf:
-                rows = take(rows, np.flatnonzero(np.isfinite(rows.scores).all(axis=1)))
-            parts.append(take(rows, finder.rows(rows.scores)))
-        return joined_rows(parts, len(self.score_names))
-
     def _batches(self) -> Iterator[Rows]:
         """Go through all rows."""
         total, seen = self._overview.rows, 0
@@ -152,9 +125,6 @@ class DuckDBSource(LazySource):
 
     def _thinned(self, share: float, seed: int) -> Any:
         return self._native.query("demur_rows", _SAMPLE.format(100 * share, seed))
-
-    def _keys(self, key: IntArray) -> Any:
-        raise NotImplementedError  # Rows are told apart here, not by a join.
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

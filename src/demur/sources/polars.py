@@ -1,30 +1,70 @@
-"""Rows of a Polars LazyFrame, counted by its streaming engine."""
+"""Rows of a Polars LazyFrame, scanned by its streaming engine."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from demur._arrays import IntArray
-from demur.sources.lazy import LazySource
+import numpy as np
+
+from demur.core.source import Rows
+from demur.sources.scanned import ScannedSource
 from demur.sources.standard import Table
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw
 
+_BATCH = 1 << 17
 
-class PolarsSource(LazySource):
-    """Rows of a Polars LazyFrame."""
+
+class PolarsSource(ScannedSource):
+    """Rows of a Polars LazyFrame.
+
+    Parameters
+    ----------
+    frame
+        The LazyFrame, such as ``polars.scan_parquet("scores/*.parquet")``.
+    roles
+        Which columns mean what.
+    missing
+        ``"error"`` refuses missing values, ``"drop"`` leaves such rows out.
+    memory
+        Bytes to get along with.
+
+    Examples
+    --------
+    >>> import demur, polars
+    >>> from demur.sources.roles import Roles
+    >>> frame = polars.LazyFrame({"s": [0.1, 0.2, 0.9], "l": [0, 1, 0], "o": [0, 0, 1]})
+    >>> source = PolarsSource(frame, Roles(("s",), loss="l", ood="o"))
+    >>> demur.tune(source, demur.TprFprModel(0.5)).point.selective_risk
+    0.0
+    """
+
+    def _batches(self) -> Iterator[Rows]:
+        rows = self._standard.rows(self._frame, self._overview.sets).to_native()
+        for batch in rows.collect_batches(
+            chunk_size=_BATCH, maintain_order=False, engine="streaming"
+        ):
+            yield self._standard.fetched(_columns(batch))
 
     def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
-        found = frame.to_native().collect(engine="streaming")
-        return {name: found[name].to_numpy() for name in found.columns}
+        return _columns(frame.to_native().collect(engine="streaming"))
 
     def _thinned(self, share: float, seed: int) -> Any:
         import polars as pl
 
         return self._native.filter(pl.int_range(pl.len()).hash(seed) < int(share * 2**64))
 
-    def _keys(self, key: IntArray) -> Any:
-        import polars as pl
 
-        return pl.LazyFrame({"key": key})
+def _columns(frame: Any) -> Table:
+    return {
+        name: frame[name].to_numpy() if frame[name].dtype.is_numeric() else _objects(frame[name])
+        for name in frame.columns
+    }
+
+
+def _objects(series: Any) -> Any:
+    values = np.empty(len(series), object)
+    values[:] = series.to_list()
+    return values
