@@ -22,7 +22,7 @@ def test_both_ways_give_the_same_cells(seed, options, monkeypatch):
     sample = cloud(seed, sets=2)
     levels = {"min_tpr": LEVELS, "max_fpr": LEVELS}
     enumerated = dm.frontier(sample, **levels, **options)
-    monkeypatch.setattr(module, "_FEW", 0)
+    monkeypatch.setattr(module, "FEW", 0)
     searched = dm.frontier(sample, **levels, **options)
     np.testing.assert_array_equal(searched.selective_risk, enumerated.selective_risk)
     np.testing.assert_array_equal(searched.accepted_id, enumerated.accepted_id)

@@ -9,15 +9,16 @@ from demur.core.points import Points
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.tuning.envelope import sweep_along
+from demur.tuning.prepared import Prepared, as_prepared
 from demur.tuning.settle import Rules, combined
 
 
-def with_ood(name: str, sample: Sample) -> Points:
-    """Return the points of a sample that must have OOD rows."""
-    points = Points.of(sample)
-    if sum(points.totals.ood) == 0:
+def with_ood(name: str, source: Sample | Prepared) -> Prepared:
+    """Return a sample prepared that must have OOD rows."""
+    prepared = as_prepared(source, None)
+    if sum(prepared.points.totals.ood) == 0:
         raise InvalidInputError(f"{name} has no OOD rows, so this curve is undefined")
-    return points
+    return prepared
 
 
 def comparable(sample: Sample, evaluate_on: Sample) -> Points:
@@ -26,7 +27,9 @@ def comparable(sample: Sample, evaluate_on: Sample) -> Points:
         raise InvalidInputError(
             f"evaluate_on has {evaluate_on.n_scores} scores a row, the sample {sample.n_scores}"
         )
-    return with_ood("evaluate_on", evaluate_on) if sample.n_ood else Points.of(evaluate_on)
+    if sample.n_ood:
+        return with_ood("evaluate_on", evaluate_on).points
+    return Points.of(evaluate_on)
 
 
 def all_thresholds(points: Points) -> Rules:

@@ -56,6 +56,8 @@ class Rates:
         """Return the share of accepted ID, or the accepted share of all ID, that is correct."""
         if per == "accepted":
             return 1 - self.selective_risk(nI, L)
+        if self.totals.id_exponent == self.totals.loss_exponent:
+            return (nI - L) / self.totals.id
         return self.tpr(nI) - self.mean_loss(L)
 
     def precision(self, nI: IntArray, nO: IntArray, prior: float) -> FloatArray:

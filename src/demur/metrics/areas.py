@@ -25,11 +25,13 @@ from demur.metrics._areas import (
     area_under_roc,
 )
 from demur.metrics._rates import Groups, Per, Rates, check_correctness, prior, tie_groups
-from demur.metrics.equal_fpr import best_at_equal_fpr
-from demur.tuning.envelope import Search, staircase
+from demur.metrics.equal_fpr import best_ccr
+from demur.tuning.envelope import Search
+from demur.tuning.prepared import Prepared, as_prepared
+from demur.tuning.stairs import precision_stairs, roc_stairs
 
 
-def auroc(sample: Sample, *, search: Search = None) -> float:
+def auroc(sample: Sample | Prepared, *, search: Search = None) -> float:
     """Return the area under the ROC curve, TPR over FPR.
 
     One score: ``P(s_id < s_ood) + P(s_id = s_ood) / 2``. NaN without OOD rows.
@@ -37,30 +39,30 @@ def auroc(sample: Sample, *, search: Search = None) -> float:
     Parameters
     ----------
     sample
-        Two scores: the area under the largest TPR attainable at each bound on the FPR with
-        mu >= 0, tuned on the sample itself and so optimistic.
+        Or what `prepare` made of one. Two scores: the area under the largest TPR attainable at
+        each bound on the FPR with mu >= 0, tuned on the sample itself and so optimistic.
     search
-        For two scores: `Exact()` (default), quadratic in the number of rows, or `Grid(d)`
-        for samples beyond some ten thousand rows.
+        For two scores: `Exact()` (default) or `Grid(d)`, a grid of d angles.
 
     Examples
     --------
     >>> auroc(Sample([0.1, 0.2, 0.7], [0, 0, 1], ood_scores=[0.2, 0.9]))
     0.75
     """
-    points = Points.of(sample)
+    prepared = as_prepared(sample, None)
+    points = prepared.points
     total_id, total_ood = points.totals.id, sum(points.totals.ood)
     if total_ood == 0:
         return math.nan
-    if sample.n_scores == 2:
-        stairs = staircase(points, "nonneg", search, lambda nI, nO, L: nO.astype(float))
+    if prepared.sample.n_scores == 2:
+        stairs = roc_stairs(prepared, search)
         steps = np.diff(np.append(stairs.ood, total_ood)) / total_ood
         return float(steps @ (stairs.id / total_id))
     return area_under_roc(tie_groups(points), points.totals)
 
 
 def aupr(
-    sample: Sample,
+    sample: Sample | Prepared,
     *,
     method: Literal["trapezoid", "average_precision"] = "trapezoid",
     ood_prior: Number | None = None,
@@ -93,24 +95,25 @@ def aupr(
         raise InvalidInputError(
             f'method must be "trapezoid" or "average_precision", got {method!r}'
         )
-    points = Points.of(sample)
+    prepared = as_prepared(sample, None)
+    points = prepared.points
     rates = Rates(points.totals)
     pi = prior(rates, ood_prior)
     if rates.ood == 0:
         return math.nan
-    if sample.n_scores == 2:
-        stairs = staircase(points, "nonneg", search, lambda nI, nO, L: nO / nI)
+    if prepared.sample.n_scores == 2:
+        stairs = precision_stairs(prepared, search)
         # Rows with a score of +inf come last, whatever the rule.
         nI, nO = np.r_[0, stairs.id, points.totals.id], np.r_[0, stairs.ood, rates.ood]
     else:
         groups = tie_groups(points)
         nI, nO = groups.id, groups.ood
-    trapezoid = method == "trapezoid" and sample.n_scores == 1
+    trapezoid = method == "trapezoid" and prepared.sample.n_scores == 1
     precision = rates.precision(nI, nO, pi)
     return area_under_precision(precision, rates.tpr(nI), trapezoid=trapezoid)
 
 
-def oscr(sample: Sample, *, per: Per = "accepted", search: Search = None) -> float:
+def oscr(sample: Sample | Prepared, *, per: Per = "accepted", search: Search = None) -> float:
     """Return the area under the correct classification rate over the FPR.
 
     The two definitions in use rank methods differently: name the one you report. Where no ID
@@ -127,7 +130,8 @@ def oscr(sample: Sample, *, per: Per = "accepted", search: Search = None) -> flo
         paper. ``"all"``: correct and accepted among all ID rows, as in Dhamija et al. and in
         OpenOOD.
     search
-        As in `auroc`.
+        As in `auroc`. With two scores the exact area per accepted row takes time quadratic in
+        the number of rows: beyond some ten thousand a grid is the choice.
 
     Examples
     --------
@@ -135,18 +139,18 @@ def oscr(sample: Sample, *, per: Per = "accepted", search: Search = None) -> flo
     >>> round(oscr(sample), 4), round(oscr(sample, per="all"), 4)
     (0.8333, 0.5)
     """
-    check_correctness(sample, per)
-    points = Points.of(sample)
-    rates = Rates(points.totals)
+    prepared = as_prepared(sample, None)
+    check_correctness(prepared.sample, per)
+    rates = Rates(prepared.points.totals)
     if rates.ood == 0:
         return math.nan
-    if sample.n_scores == 2:
-        best = best_at_equal_fpr(points, lambda nI, L: rates.ccr(nI, L, per), search)
+    if prepared.sample.n_scores == 2:
+        best = best_ccr(prepared, per, search)
         if len(best.start) == 0:
             return math.nan
         steps = np.diff(np.r_[0, best.stop[:-1], rates.ood]) / rates.ood
         return float(steps @ rates.ccr(best.rules.id, best.rules.loss, per))
-    return area_under_ccr(tie_groups(points), rates, per)
+    return area_under_ccr(tie_groups(prepared.points), rates, per)
 
 
 def aurc(sample: Sample) -> float:

@@ -15,29 +15,32 @@ from typing import NamedTuple
 import numpy as np
 
 from demur._arrays import FloatArray
-from demur.core.points import Points
 from demur.core.program import Number, at_most
 from demur.core.sample import Sample
 from demur.metrics._paths import accepted_by, all_thresholds, comparable, from_nothing, with_ood
 from demur.metrics._rates import Per, Rates, check_correctness, prior, share
 from demur.metrics.curve import Curve, Interpolation
-from demur.metrics.equal_fpr import best_at_equal_fpr
-from demur.tuning.envelope import Search, staircase
+from demur.metrics.equal_fpr import best_ccr
+from demur.tuning.envelope import Search
+from demur.tuning.prepared import Prepared, as_prepared
 from demur.tuning.settle import Rules
+from demur.tuning.stairs import precision_stairs, risk_stairs, roc_stairs, settled_stairs
 
 
-def roc_curve(sample: Sample, *, evaluate_on: Sample | None = None, search: Search = None) -> Curve:
+def roc_curve(
+    sample: Sample | Prepared, *, evaluate_on: Sample | None = None, search: Search = None
+) -> Curve:
     """Return TPR over FPR, starting with the rule that rejects everything.
 
     Parameters
     ----------
     sample
-        With OOD rows. Two scores: for each bound on the FPR the largest TPR.
+        With OOD rows; or what `prepare` made of one, which is sorted once for many curves. Two
+        scores: for each bound on the FPR the largest TPR.
     evaluate_on
         Read the rules tuned on `sample` on this sample instead.
     search
-        For two scores: `Exact()` (default), quadratic in the number of rows, or `Grid(d)`
-        for samples beyond some ten thousand rows.
+        For two scores: `Exact()` (default) or `Grid(d)`, a grid of d angles.
 
     Examples
     --------
@@ -47,17 +50,17 @@ def roc_curve(sample: Sample, *, evaluate_on: Sample | None = None, search: Sear
     >>> curve.rule(1).threshold
     0.15000000000000002
     """
-    points = with_ood("sample", sample)
-    if sample.n_scores == 1:
-        path = all_thresholds(points)
+    prepared = with_ood("sample", sample)
+    if prepared.sample.n_scores == 1:
+        path = all_thresholds(prepared.points)
     else:
-        path = staircase(points, "nonneg", search, lambda nI, nO, L: nO.astype(float))
+        path = settled_stairs(prepared, roc_stairs(prepared, search), search)
     axes = (_Axis("FPR", _fpr), _Axis("TPR", _tpr))
-    return _curve(sample, points, from_nothing(path), axes, "previous", evaluate_on)
+    return _curve(prepared, from_nothing(path), axes, "previous", evaluate_on)
 
 
 def precision_recall_curve(
-    sample: Sample,
+    sample: Sample | Prepared,
     *,
     ood_prior: Number | None = None,
     evaluate_on: Sample | None = None,
@@ -81,20 +84,20 @@ def precision_recall_curve(
     >>> curve.x, curve.y, curve.ood_prior
     (array([0.5, 0.5, 1. ]), array([1. , 0.5, 0.5]), 0.5)
     """
-    points = with_ood("sample", sample)
-    pi = prior(Rates(points.totals), ood_prior)
-    if sample.n_scores == 1:
-        path = all_thresholds(points)
+    prepared = with_ood("sample", sample)
+    pi = prior(Rates(prepared.points.totals), ood_prior)
+    if prepared.sample.n_scores == 1:
+        path = all_thresholds(prepared.points)
     else:
-        path = staircase(points, "nonneg", search, lambda nI, nO, L: nO / nI)
+        path = settled_stairs(prepared, precision_stairs(prepared, search), search)
     precision = _Axis("precision", lambda rates, m: rates.precision(m.id, m.ood, pi))
     axes = (_Axis("recall", _tpr), precision)
-    curve = _curve(sample, points, path, axes, "next", evaluate_on)
+    curve = _curve(prepared, path, axes, "next", evaluate_on)
     return replace(curve, ood_prior=pi)
 
 
 def ccr_fpr_curve(
-    sample: Sample,
+    sample: Sample | Prepared,
     *,
     per: Per = "accepted",
     evaluate_on: Sample | None = None,
@@ -122,23 +125,22 @@ def ccr_fpr_curve(
     >>> curve.x, curve.y
     (array([0. , 0.5, 0.5, 1. ]), array([1. , 1. , 0.5, 0.5]))
     """
-    points = with_ood("sample", sample)
-    for checked in (sample, evaluate_on):
+    prepared = with_ood("sample", sample)
+    for checked in (prepared.sample, evaluate_on):
         if checked is not None:
             check_correctness(checked, per)
-    if sample.n_scores == 1:
-        path = all_thresholds(points)
+    if prepared.sample.n_scores == 1:
+        path = all_thresholds(prepared.points)
         path = from_nothing(path) if per == "all" else path.take(path.id > 0)
     else:
-        rates = Rates(points.totals)
-        best = best_at_equal_fpr(points, lambda nI, L: rates.ccr(nI, L, per), search)
-        path = best.rules._replace(ood=best.start)
+        best = best_ccr(prepared, per, search)
+        path = settled_stairs(prepared, best.rules, search)._replace(ood=best.start)
     ccr = _Axis(f"CCR per {per} ID", lambda rates, m: rates.ccr(m.id, m.loss, per))
-    return _curve(sample, points, path, (_Axis("FPR", _fpr), ccr), "previous", evaluate_on)
+    return _curve(prepared, path, (_Axis("FPR", _fpr), ccr), "previous", evaluate_on)
 
 
 def risk_coverage_curve(
-    sample: Sample,
+    sample: Sample | Prepared,
     *,
     max_fpr: Number = 1,
     evaluate_on: Sample | None = None,
@@ -166,18 +168,16 @@ def risk_coverage_curve(
     (array([0.333, 0.667]), array([0. , 0.5]), True)
     """
     asked = share("max_fpr", max_fpr)
-    points = Points.of(sample)
-    totals = points.totals
+    prepared = as_prepared(sample, None)
+    totals = prepared.points.totals
     max_ood = at_most(asked, sum(totals.ood), totals.ood_rounding)
-    if sample.n_scores == 1:
-        path = all_thresholds(points)
+    if prepared.sample.n_scores == 1:
+        path = all_thresholds(prepared.points)
         path = path.take((np.diff(path.id, prepend=0) > 0) & (path.ood <= max_ood))
     else:
-        path = staircase(
-            points, "nonneg", search, lambda nI, nO, L: np.where(nO <= max_ood, L / nI, np.inf)
-        )
+        path = settled_stairs(prepared, risk_stairs(prepared, search, max_ood), search)
     risk = _Axis("selective risk", lambda rates, m: rates.selective_risk(m.id, m.loss))
-    return _curve(sample, points, path, (_Axis("coverage", _tpr), risk), "next", evaluate_on)
+    return _curve(prepared, path, (_Axis("coverage", _tpr), risk), "next", evaluate_on)
 
 
 class _Axis(NamedTuple):
@@ -194,14 +194,14 @@ def _fpr(rates: Rates, masses: Rules) -> FloatArray:
 
 
 def _curve(
-    sample: Sample,
-    points: Points,
+    prepared: Prepared,
     path: Rules,
     axes: tuple[_Axis, _Axis],
     staircase_reading: Interpolation,
     evaluate_on: Sample | None,
 ) -> Curve:
     """Return the rates along the path, on the sample itself or on another one."""
+    sample, points = prepared.sample, prepared.points
     interpolation: Interpolation = "linear" if sample.n_scores == 1 else staircase_reading
     lines = path.lines
     if evaluate_on is not None:

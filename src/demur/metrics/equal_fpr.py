@@ -8,6 +8,7 @@ these step functions over mu >= 0 is the upper envelope of horizontal segments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -16,9 +17,13 @@ import numpy as np
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels import reference
 from demur.core.points import Points
+from demur.metrics._paths import from_nothing
+from demur.metrics._rates import Per, Rates
 from demur.tuning.charts import direction_set
 from demur.tuning.envelope import Search, cell_lines, is_swept, sweep_along, swept_directions
+from demur.tuning.prepared import Prepared
 from demur.tuning.settle import Lines, Rules, settle, settled_lines
+from demur.tuning.stairs import roc_stairs
 
 Height = Callable[[IntArray, IntArray], FloatArray]
 """What must be large, from accepted ID and loss mass; NaN where it is undefined."""
@@ -32,12 +37,34 @@ class Segments(NamedTuple):
     rules: Rules
 
 
-def best_at_equal_fpr(points: Points, height: Height, search: Search) -> Segments:
+def best_ccr(prepared: Prepared, per: Per, search: Search) -> Segments:
     """Return the rules that make up the envelope, by rising OOD mass.
 
     The last stops one above the total OOD mass, so that it includes an FPR of 1. Below the
     first, no rule has a rate.
     """
+    points, rates = prepared.points, Rates(prepared.points.totals)
+    same_units = rates.totals.id_exponent == rates.totals.loss_exponent
+    if per == "all" and same_units and not is_swept(points, search):
+        return _most_correct(prepared, search)
+    return _best_at_equal_fpr(points, lambda nI, L: rates.ccr(nI, L, per), search)
+
+
+def _most_correct(prepared: Prepared, search: Search) -> Segments:
+    """Return the envelope per all ID: more correct rows cannot come with a smaller threshold.
+
+    So it is a ROC curve of the correct rows. Its rules are given as accepting these alone.
+    """
+    points = prepared.points
+    correct = replace(points, id=points.id - points.loss, loss=np.zeros_like(points.loss))
+    stairs = from_nothing(roc_stairs(prepared.reweighted(correct), search))
+    # Of two rules with the same OOD mass the later has more ID.
+    last = np.append(np.diff(stairs.ood) > 0, True)
+    rules = stairs.take(last)
+    return Segments(rules.ood, np.append(rules.ood[1:], sum(points.totals.ood) + 1), rules)
+
+
+def _best_at_equal_fpr(points: Points, height: Height, search: Search) -> Segments:
     found = _envelope(_all_rules(points, search), height, points)
     if is_swept(points, search):
         return found

@@ -17,10 +17,11 @@ from demur.core.program import Number, at_least, at_most
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.metrics._rates import Per, Rates, check_correctness, prior, share
-from demur.metrics.equal_fpr import best_at_equal_fpr
+from demur.metrics.equal_fpr import best_ccr
 from demur.tuning.charts import Directions
-from demur.tuning.envelope import Search, staircase
-from demur.tuning.settle import Rules
+from demur.tuning.envelope import Search
+from demur.tuning.prepared import Prepared, as_prepared
+from demur.tuning.stairs import roc_stairs
 from demur.tuning.tune import tune
 
 
@@ -58,7 +59,7 @@ def selective_risk_at(
     return tuned.point.selective_risk
 
 
-def fpr_at_tpr(sample: Sample, min_tpr: Number, *, search: Search = None) -> float:
+def fpr_at_tpr(sample: Sample | Prepared, min_tpr: Number, *, search: Search = None) -> float:
     """Return the smallest FPR with TPR at least `min_tpr`.
 
     One score: the FPR of the first threshold that reaches the TPR. NaN without OOD rows, and
@@ -77,19 +78,19 @@ def fpr_at_tpr(sample: Sample, min_tpr: Number, *, search: Search = None) -> flo
     0.5
     """
     asked = share("min_tpr", min_tpr)
-    points = Points.of(sample)
-    totals, total_ood = points.totals, sum(points.totals.ood)
+    prepared = as_prepared(sample, None)
+    totals, total_ood = prepared.points.totals, sum(prepared.points.totals.ood)
     min_id = at_least(asked, totals.id, totals.id_rounding)
     if total_ood == 0:
         return math.nan
     if min_id == 0:
         return 0.0
-    stairs = _roc(points, search)
+    stairs = roc_stairs(prepared, search)
     step = int(np.searchsorted(stairs.id, min_id))
     return int(stairs.ood[step]) / total_ood if step < len(stairs.id) else math.nan
 
 
-def tnr_at_tpr(sample: Sample, min_tpr: Number, *, search: Search = None) -> float:
+def tnr_at_tpr(sample: Sample | Prepared, min_tpr: Number, *, search: Search = None) -> float:
     """Return the largest share of OOD rejected with TPR at least `min_tpr`: 1 - `fpr_at_tpr`.
 
     Examples
@@ -101,7 +102,7 @@ def tnr_at_tpr(sample: Sample, min_tpr: Number, *, search: Search = None) -> flo
 
 
 def ccr_at_fpr(
-    sample: Sample, max_fpr: Number, *, per: Per = "accepted", search: Search = None
+    sample: Sample | Prepared, max_fpr: Number, *, per: Per = "accepted", search: Search = None
 ) -> float:
     """Return the correct classification rate at the largest threshold with FPR <= `max_fpr`.
 
@@ -126,19 +127,21 @@ def ccr_at_fpr(
     (0.5, 0.3333)
     """
     asked = share("max_fpr", max_fpr)
-    check_correctness(sample, per)
-    points = Points.of(sample)
-    rates = Rates(points.totals)
+    prepared = as_prepared(sample, None)
+    check_correctness(prepared.sample, per)
+    rates = Rates(prepared.points.totals)
     if rates.ood == 0:
         return math.nan
-    best = best_at_equal_fpr(points, lambda nI, L: rates.ccr(nI, L, per), search)
-    max_ood = at_most(asked, rates.ood, points.totals.ood_rounding)
+    best = best_ccr(prepared, per, search)
+    max_ood = at_most(asked, rates.ood, rates.totals.ood_rounding)
     row = int(np.searchsorted(best.start, max_ood, side="right")) - 1
     ccr = rates.ccr(best.rules.id, best.rules.loss, per)
     return float(ccr[row]) if row >= 0 else math.nan
 
 
-def f1(sample: Sample, *, ood_prior: Number | None = None, search: Search = None) -> float:
+def f1(
+    sample: Sample | Prepared, *, ood_prior: Number | None = None, search: Search = None
+) -> float:
     """Return the largest F1, the harmonic mean of precision and recall, with ID as positive.
 
     NaN without OOD rows.
@@ -155,12 +158,12 @@ def f1(sample: Sample, *, ood_prior: Number | None = None, search: Search = None
     >>> round(f1(Sample([0.1, 0.2, 0.7], [0, 0, 1], ood_scores=[0.3, 0.9])), 4)
     0.8571
     """
-    points = Points.of(sample)
-    rates = Rates(points.totals)
+    prepared = as_prepared(sample, None)
+    rates = Rates(prepared.points.totals)
     pi = prior(rates, ood_prior)
     if rates.ood == 0:
         return math.nan
-    stairs = _roc(points, search)
+    stairs = roc_stairs(prepared, search)
     tpr, fpr = (1 - pi) * rates.tpr(stairs.id), pi * rates.fpr(stairs.ood)
     # Rejecting everything has recall 0, so F1 = 0.
     return float((2 * tpr / (1 - pi + tpr + fpr)).max(initial=0.0))
@@ -193,7 +196,3 @@ def ood_share(sample: Sample) -> float:
     0.25
     """
     return Rates(Points.of(sample).totals).ood_share
-
-
-def _roc(points: Points, search: Search) -> Rules:
-    return staircase(points, "nonneg", search, lambda nI, nO, L: nO.astype(float))

@@ -143,12 +143,13 @@ def _pareto(batches: Iterable[Batch], cost: Cost, known: Rules) -> Rules:
         new = Rules(batch.id[rows], nO[rows], batch.loss[rows], batch.lines(rows))
         found = new.found()
         joint, price = Rules.joined(best, new.take(found)), np.append(best_cost, price[rows[found]])
-        kept = _undominated(joint.id, price, joint.ood)
+        kept = undominated(joint.id, price, joint.ood)
         best, best_cost = joint.take(kept), price[kept]
     return best
 
 
-def _undominated(nI: IntArray, cost: FloatArray, nO: IntArray) -> IntArray:
+def undominated(nI: IntArray, cost: FloatArray, nO: IntArray) -> IntArray:
+    """Return the rows, by rising ID mass, that none beats in ID mass and cost."""
     order = np.lexsort((nO, cost, -nI))
     falling = cost[order]
     least_before = np.minimum.accumulate(np.append(np.inf, falling[:-1]))

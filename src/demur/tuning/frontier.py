@@ -21,14 +21,11 @@ from demur.tuning.cells import best_by_search
 from demur.tuning.charts import Directions, direction_set
 from demur.tuning.double import grid_directions
 from demur.tuning.envelope import Search, is_swept, operating_points
-from demur.tuning.prepared import Prepared, as_prepared
+from demur.tuning.prepared import FEW, Prepared, as_prepared
 from demur.tuning.result import Grid
 from demur.tuning.settle import LazyLines, Rules, settle
 from demur.tuning.surface import Surface
 from demur.tuning.units import warn_of_units
-
-# Up to this many rows, looking at all pairs of them is faster than searching.
-_FEW = 1500
 
 PERCENT: tuple[Fraction, ...] = tuple(Fraction(k, 100) for k in range(101))
 
@@ -145,7 +142,7 @@ def frontier(
     if isinstance(search, Grid) and prepared.sample.n_scores == 2:
         swept = grid_directions(direction_set(directions), search.angles)
         warn_of_units(prepared, swept, stacklevel=2)
-    is_enumerated = is_swept(prepared.points, search) or len(prepared.points.scores) <= _FEW
+    is_enumerated = is_swept(prepared.points, search) or len(prepared.points.scores) <= FEW
     if is_enumerated:
         best, cells = _by_enumeration(prepared.points, directions, search, min_id, max_ood)
     else:

@@ -17,6 +17,9 @@ from demur.tuning.charts import DirectionSet
 from demur.tuning.margin import Line, sides, spread, widest_line
 from demur.tuning.settle import Rules
 
+FEW = 1500
+"""Up to this many rows, looking at all pairs of them is faster than searching all bounds."""
+
 
 @dataclass(slots=True, eq=False)
 class Prepared:
@@ -69,6 +72,11 @@ class Prepared:
             return None
         best = grid(self._grown(), weights, *kernel_arguments(program))
         return np.column_stack([best.id, best.ood, best.loss])
+
+    @property
+    def searches_all_bounds(self) -> bool:
+        """Whether the engine can search for many pairs of bounds at once."""
+        return hasattr(self._engine, "frontier")
 
     def all_bounds(
         self, allowed: DirectionSet, min_id: IntArray, max_ood: IntArray

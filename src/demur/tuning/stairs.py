@@ -1,0 +1,84 @@
+"""The best rules at every level of accepted mass: what the curves of two scores are made of.
+
+Small samples are enumerated. Larger ones are searched for all levels at once by an engine that
+can do that, as long as levels are counts of rows; with other weights there are too many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from demur._arrays import IntArray
+from demur.tuning.charts import direction_set
+from demur.tuning.envelope import Search, is_swept, staircase, undominated
+from demur.tuning.prepared import FEW, Prepared
+from demur.tuning.settle import Rules, settle
+
+_NONNEG = direction_set("nonneg")
+# Whole-number weights are counts as long as they do not ask for many more levels than rows.
+_LEVELS_PER_ROW = 4
+
+
+def roc_stairs(prepared: Prepared, search: Search) -> Rules:
+    """Return the rules that no other beats in both ID and OOD mass, by rising masses."""
+    points = prepared.points
+    if not _is_searched(prepared, search):
+        return staircase(points, "nonneg", search, lambda nI, nO, L: nO.astype(float))
+    # Without losses all rules have the same risk, and the larger ID mass decides.
+    no_loss = np.zeros_like(points.loss)
+    return _searched(prepared, no_loss, np.array([1]), np.arange(int(points.ood.sum()) + 1))
+
+
+def precision_stairs(prepared: Prepared, search: Search) -> Rules:
+    """Return, for each bound from below on ID mass, the rule with the least OOD per ID mass."""
+    if not _is_searched(prepared, search):
+        return staircase(prepared.points, "nonneg", search, lambda nI, nO, L: nO / nI)
+    # At equal OOD mass more ID mass is better for the bound and for the ratio.
+    stairs = roc_stairs(prepared, search)
+    return stairs.take(undominated(stairs.id, stairs.ood / stairs.id, stairs.ood))
+
+
+def risk_stairs(prepared: Prepared, search: Search, max_ood: int) -> Rules:
+    """Return, for each bound from below on ID mass, the rule with the least selective risk.
+
+    None of them accepts more than `max_ood`.
+    """
+    points = prepared.points
+    if not _is_searched(prepared, search):
+        return staircase(
+            points, "nonneg", search, lambda nI, nO, L: np.where(nO <= max_ood, L / nI, np.inf)
+        )
+    id_levels = np.arange(1, int(points.id.sum()) + 1)
+    return _searched(prepared, points.loss, id_levels, np.array([max_ood]))
+
+
+def settled_stairs(prepared: Prepared, stairs: Rules, search: Search) -> Rules:
+    """Return the stairs with lines of unit weights and thresholds midway between the sides."""
+    if not _is_searched(prepared, search):
+        return stairs
+    settled, met = settle(prepared.points, stairs, "nonneg")
+    # A line that float64 cannot bring to unit length stays as the search found it.
+    return stairs._replace(lines=np.where(met[:, None], settled.lines, stairs.lines))
+
+
+def _is_searched(prepared: Prepared, search: Search) -> bool:
+    points, totals = prepared.points, prepared.points.totals
+    if is_swept(points, search) or len(points.scores) <= FEW or not prepared.searches_all_bounds:
+        return False
+    are_counts = totals.id_exponent == totals.ood_exponent == 0
+    return are_counts and totals.id + sum(totals.ood) <= _LEVELS_PER_ROW * len(points.scores)
+
+
+def _searched(
+    prepared: Prepared, loss: IntArray, id_levels: IntArray, ood_levels: IntArray
+) -> Rules:
+    pooled = prepared.points.ood.sum(axis=0, keepdims=True)
+    points = replace(prepared.points, ood=pooled, loss=loss)
+    found = prepared.reweighted(points).all_bounds(_NONNEG, id_levels, ood_levels[None])
+    assert found is not None
+    rules, _ = found
+    order = np.lexsort((rules.ood, rules.id))
+    first = np.append(True, np.diff(rules.id[order]) > 0)[: len(order)]
+    return rules.take(order[first])
