@@ -118,6 +118,7 @@ def command(
         raise click.UsageError("--scores is needed: choose one or two of the --openood scores")
     rows.sample(names)
     text = _command_line(data, names, confidence, split)
+    columns = names, rows.confidence
     rows = _as_doubts(rows)
     held = split.held(rows)
     train, test = samples(rows, rows.scores[0], held)
@@ -135,7 +136,7 @@ def command(
         search=search,
         seed=split.seed,
         max_loss=options.max_loss,
-        columns=(names, confidence),
+        columns=columns,
     )
     with Progress("writing the report"):
         report = Report.of(
