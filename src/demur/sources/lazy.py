@@ -104,9 +104,9 @@ class LazySource(ABC):
         axes = [StripAxis(strip) for strip in strips]
         masses = self._masses(measure)
         rows = self._standard.rows(self._frame, measure.sets)
-        key = ex.cell(bins, self._scores)
+        rows, key = self._with_cell(rows, "cell", bins), nw.col("cell")
         if within is not None:
-            rows = rows.with_columns(within=ex.cell(within.bins, self._scores))
+            rows = self._with_cell(rows, "within", within.bins)
             rows = rows.join(self._marked(within, "within"), on="within", how="left")
             key = nw.when(nw.col("marked").is_null()).then(nw.lit(NOWHERE)).otherwise(key)
         finite = ex.finite(self._scores)
@@ -123,14 +123,15 @@ class LazySource(ABC):
         else:
             counted = counted.rename({"cell": "key"})
         sums = [nw.col(name).sum().cast(nw.Int64) for name in masses]
-        groups = counted.filter(nw.col("key") > NOWHERE).group_by("key", "side").agg(*sums)
+        # Rows that do not count make a group of their own: a filter would compute keys twice.
+        groups = counted.group_by("key", "side").agg(*sums)
         return histogram_of(self._collect(groups), bins, measure, axes, self._overview)
 
     def rows(self, cells: Cells) -> Rows:
         """Return the rows of some cells."""
         rows = self._standard.rows(self._frame, self._overview.sets)
         rows = rows.filter(ex.finite(self._scores))
-        rows = rows.with_columns(within=ex.cell(cells.bins, self._scores))
+        rows = self._with_cell(rows, "within", cells.bins)
         rows = rows.join(self._marked(cells, "within"), on="within", how="semi")
         return self._standard.fetched(self._collect(rows.drop("within")))
 
@@ -151,6 +152,10 @@ class LazySource(ABC):
         keys = ["by", "accept", "side"] if by is not None else ["accept", "side"]
         sums = [nw.col(name).sum().cast(nw.Int64) for name in masses]
         return tallies_of(self._collect(rows.group_by(*keys).agg(*sums)), measure)
+
+    def _with_cell(self, rows: nw.LazyFrame[Any], name: str, bins: Bins) -> nw.LazyFrame[Any]:
+        """Add the key of each row with finite scores; that of others means nothing."""
+        return rows.with_columns(**{name: ex.cell(bins, self._scores)})
 
     def _masses(self, measure: Measure) -> dict[str, ex.Expr]:
         return ex.masses(measure, weighted=self._standard.roles.weight is not None)
