@@ -103,12 +103,7 @@ def cut(chart: Chart, boxes: Boxes) -> tuple[Slabs, _Ints]:
         slabs_.middle + span > edges.high + margin
     )
     clipped = clipped.any(axis=0) & (strips > 1)
-    COUNT[0] += clipped.sum()
-    COUNT[1] += len(clipped)
     return slabs_._replace(exact=slabs_.exact | clipped), slabs
-
-
-COUNT = [0, 0]
 
 
 def _largest(slabs: Slabs) -> _Floats:
