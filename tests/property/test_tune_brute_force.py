@@ -8,10 +8,19 @@ from brute import brute_force
 from instances import random_model, random_rows, to_sample
 
 import demur as dm
-from demur._kernels.engines import engine_name
+from demur._kernels import compiled
+from demur._kernels.engines import NAMES, VARIABLE, engine_name
 
-# The campaign of many more cases: DEMUR_CASES=20000 pytest tests/property/test_tune_brute_force.py
-CASES = int(os.environ.get("DEMUR_CASES", "1500"))
+# The campaign of many more cases, for each engine:
+# DEMUR_CASES=20000 pytest -n auto tests/property/test_tune_brute_force.py
+CASES = int(os.environ.get("DEMUR_CASES", "1200"))
+
+
+@pytest.fixture(autouse=True, params=NAMES)
+def engine(request, monkeypatch):
+    if request.param == "compiled" and not compiled.AVAILABLE:
+        pytest.skip("the extension is not built")
+    monkeypatch.setenv(VARIABLE, request.param)
 
 
 def check(rows, model, twin, directions):
