@@ -1,22 +1,25 @@
-"""One function a section: size and repetitions in, a Markdown table out."""
+"""One function a section: size and repetitions in, Markdown tables out."""
 
 from __future__ import annotations
 
+import math
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import demur as dm
-from benchmarks.datasets import HARD, REALISTIC, Case, clouds
+from benchmarks.alternatives import detection_metrics, sweep_all_pairs
+from benchmarks.datasets import HARD, REALISTIC, Case, clouds, synthetic
+from benchmarks.fresh_data import exact_against_grid
 from benchmarks.paper_grid import tune_grid
-from benchmarks.timing import Ratio, compare, table
-
-Section = Callable[[int, int], str]
+from benchmarks.processes import first_call, imports, memory
+from benchmarks.timing import Ratio, compare, compare_all, table
+from demur.guarantees import bootstrap
 
 
 @contextmanager
@@ -33,6 +36,12 @@ def engine(name: str) -> Iterator[None]:
             os.environ["DEMUR_ENGINE"] = before
 
 
+def on_engine(name: str, run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a function on an engine."""
+    with engine(name):
+        return run(*arguments, **options)
+
+
 def paper_grid(case: Case) -> Callable[[], object]:
     """Return the baseline: the paper's 360 angles at the case's bounds."""
     return partial(
@@ -45,28 +54,51 @@ def paper_grid(case: Case) -> Callable[[], object]:
     )
 
 
-def tuning(name: str, goals: dict[int, str], n: int, repetitions: int) -> str:
-    """Exact tuning of a sample, preparation included, against the paper's grid."""
-    ratios = []
-    with engine(name):
-        for make in REALISTIC:
-            case = make(n, 0)
-            ours = partial(dm.tune, case.sample, case.model)
-            ratios.append(compare(make.__name__, paper_grid(case), ours, repetitions))
-    goal = goals.get(n, "none")
-    return table(f"Exact tuning, {name} engine, against the paper's grid, n = {n:,}", ratios, goal)
+GOALS = {
+    "compiled": {20_000: "25x", 200_000: "60x", 2_000_000: "100x"},
+    "numpy": {20_000: "4x", 200_000: "10x", 2_000_000: "15x"},
+    "grid": {2_000_000: "80x"},
+}
+TITLES = {
+    "compiled": "Exact tuning, compiled engine",
+    "numpy": "Exact tuning, NumPy engine",
+    "grid": "Grid of 360 angles, compiled engine",
+}
+
+
+def tuning(n: int, repetitions: int) -> str:
+    """Tune a sample, preparation included, against the paper's grid."""
+    found: dict[str, list[Ratio]] = {name: [] for name in TITLES}
+    for make in REALISTIC:
+        case = make(n, 0)
+        ours = {
+            name: partial(on_engine, name, dm.tune, case.sample, case.model)
+            for name in ("compiled", "numpy")
+        }
+        ours["grid"] = partial(
+            on_engine, "compiled", dm.tune, case.sample, case.model, search=dm.Grid(360)
+        )
+        for name, ratio in compare_all(make.__name__, paper_grid(case), ours, repetitions).items():
+            found[name].append(ratio)
+    return "\n".join(
+        table(f"{TITLES[name]}, n = {n:,}", ratios, GOALS[name].get(n, "none"))
+        for name, ratios in found.items()
+    )
 
 
 def hard(name: str, n: int, repetitions: int) -> str:
     """Noise made to be hard, over every set of directions."""
     ratios = []
-    with engine(name):
-        for make in HARD:
-            case = make(n, 0)
-            for directions in ("nonneg", "real", "paper", "circle"):
-                ours = partial(dm.tune, case.sample, case.model, directions=directions)
-                what = f"{make.__name__}, {directions}"
-                ratios.append(compare(what, paper_grid(case), ours, repetitions))
+    for make in HARD:
+        case = make(n, 0)
+        ours = {
+            directions: partial(
+                on_engine, name, dm.tune, case.sample, case.model, directions=directions
+            )
+            for directions in ("nonneg", "real", "paper", "circle")
+        }
+        found = compare_all(make.__name__, paper_grid(case), ours, repetitions)
+        ratios += [replace(ratio, what=f"{ratio.what}, {d}") for d, ratio in found.items()]
     return table(f"Hard noise, {name} engine, n = {n:,}", ratios, "1x each")
 
 
@@ -80,18 +112,7 @@ def argsorts(n: int, repetitions: int) -> str:
             combined = scores @ np.array([0.6, 0.8])
             ours = partial(dm.tune, case.sample, case.model)
             ratios.append(compare(make.__name__, partial(np.argsort, combined), ours, repetitions))
-    return table(f"Exact tuning in argsorts (baseline: one), n = {n:,}", ratios, "0.25x")
-
-
-def grid(n: int, repetitions: int) -> str:
-    """Run the paper's grid in our engine against the plain transcription."""
-    ratios = []
-    with engine("compiled"):
-        for make in REALISTIC:
-            case = make(n, 0)
-            ours = partial(dm.tune, case.sample, case.model, search=dm.Grid(360))
-            ratios.append(compare(make.__name__, paper_grid(case), ours, repetitions))
-    return table(f"Grid of 360 angles, compiled engine, n = {n:,}", ratios, "80x at 2,000,000")
+    return table(f"Exact tuning against one argsort, n = {n:,}", ratios, "0.25x")
 
 
 def frontier(n: int, repetitions: int) -> str:
@@ -102,11 +123,22 @@ def frontier(n: int, repetitions: int) -> str:
             case = make(n, 0)
             ours = partial(dm.frontier, case.sample)
             ratios.append(compare(make.__name__, paper_grid(case), ours, repetitions))
-    return table(f"Exact 101 x 101 frontier, n = {n:,}", ratios, "at least 0.83x")
+    return table(f"Exact 101 x 101 frontier, n = {n:,}", ratios, "0.83x")
+
+
+def replicates(n: int, repetitions: int) -> str:
+    """Run 1,000 bootstrap replicates, each tuned exactly, against one paper grid."""
+    ratios = []
+    with engine("compiled"):
+        for make in REALISTIC:
+            case = make(n, 0)
+            ours = partial(bootstrap, case.sample, case.model, replicates=1000)
+            ratios.append(compare(make.__name__, paper_grid(case), ours, repetitions))
+    return table(f"1,000 bootstrap replicates, n = {n:,}", ratios, "0.067x")
 
 
 def metrics(n: int, repetitions: int) -> str:
-    """All scalar metrics of one score against four calls of scikit-learn."""
+    """All scalar metrics of one score against scikit-learn and against plain metric code."""
     from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
     sample = clouds(n, 0).sample.score(0)
@@ -119,33 +151,60 @@ def metrics(n: int, repetitions: int) -> str:
         average_precision_score(1 - positive, -trust)
         roc_curve(positive, trust)
 
+    baselines = {
+        "four calls of scikit-learn": four,
+        "roc_auc_score alone": partial(roc_auc_score, positive, trust),
+        "metric code of a detection benchmark": partial(detection_metrics, positive, trust),
+    }
+    tables = []
+    for name, goal in (("compiled", "30x, 10x, -"), ("numpy", "6x, -, -")):
+        ours = partial(on_engine, name, dm.metrics.summary, sample)
+        ratios = [compare(what, run, ours, repetitions) for what, run in baselines.items()]
+        tables.append(table(f"All scalar metrics, {name} engine, n = {n:,}", ratios, goal))
+    return "\n".join(tables)
+
+
+def sweep(n: int, repetitions: int) -> str:
+    """Exact tuning against the sweep that lets every pair of points change places."""
     ratios = []
-    for name in ("compiled", "numpy"):
-        with engine(name):
-            ours = partial(dm.metrics.summary, sample)
-            ratios.append(compare(f"four calls, {name}", four, ours, repetitions))
-            single = partial(roc_auc_score, positive, trust)
-            ratios.append(compare(f"roc_auc_score alone, {name}", single, ours, repetitions))
-    return table(f"All scalar metrics, n = {n:,}", ratios, "30x, 10x, 6x, -")
+    for make in (clouds, synthetic):
+        case = make(n, 0)
+        ours = partial(on_engine, "compiled", dm.tune, case.sample, case.model)
+        ratios.append(compare(make.__name__, partial(sweep_all_pairs, case), ours, repetitions))
+    return table(f"Exact tuning against a sweep of all pairs, n = {n:,}", ratios, "none")
 
 
-def imports(n: int, repetitions: int) -> str:
-    """``import demur`` against ``import numpy``, in fresh interpreters."""
-    run = lambda module: subprocess.run([sys.executable, "-c", f"import {module}"], check=True)  # noqa: E731
-    ratio = compare("import", partial(run, "numpy"), partial(run, "demur"), max(repetitions, 9))
-    return table("Import of demur (baseline: numpy)", [ratio], "at least 0.67x")
+def growth(n: int, repetitions: int) -> str:
+    """How the seconds of exact tuning grow from n to 10 n."""
+    rows = ["| data | engine | exponent |", "|---|---|--:|"]
+    for make in REALISTIC:
+        small, large = make(n, 0), make(10 * n, 0)
+        for name in ("compiled", "numpy"):
+            runs = [partial(on_engine, name, dm.tune, c.sample, c.model) for c in (small, large)]
+            ratio = compare(f"{make.__name__}, {name}", runs[1], runs[0], repetitions)
+            rows.append(f"| {make.__name__} | {name} | {math.log10(ratio.speedup):.2f} |")
+    return "\n".join([f"### Growth of exact tuning, n = {n:,} to {10 * n:,}", "", *rows, ""])
 
 
-SECTIONS: dict[str, Section] = {
-    "tuning-compiled": partial(
-        tuning, "compiled", {20_000: "25x", 200_000: "60x", 2_000_000: "100x"}
-    ),
-    "tuning-numpy": partial(tuning, "numpy", {20_000: "4x", 200_000: "10x", 2_000_000: "15x"}),
-    "hard-compiled": partial(hard, "compiled"),
-    "hard-numpy": partial(hard, "numpy"),
-    "argsorts": argsorts,
-    "grid": grid,
-    "frontier": frontier,
-    "metrics": metrics,
-    "imports": imports,
+class Section(NamedTuple):
+    """What to run, and at which sizes unless told otherwise."""
+
+    run: Callable[[int, int], str]
+    sizes: tuple[int, ...]
+
+
+SECTIONS = {
+    "tuning": Section(tuning, (20_000, 200_000, 2_000_000)),
+    "argsorts": Section(argsorts, (2_000_000,)),
+    "frontier": Section(frontier, (20_000, 200_000)),
+    "bootstrap": Section(replicates, (20_000,)),
+    "metrics": Section(metrics, (1_000_000,)),
+    "hard-compiled": Section(partial(hard, "compiled"), (20_000, 200_000)),
+    "hard-numpy": Section(partial(hard, "numpy"), (20_000,)),
+    "sweep": Section(sweep, (2_000,)),
+    "growth": Section(growth, (20_000, 200_000)),
+    "imports": Section(imports, (0,)),
+    "first-call": Section(first_call, (20_000,)),
+    "memory": Section(memory, (2_000_000,)),
+    "fresh-data": Section(exact_against_grid, (2_000, 20_000)),
 }

@@ -3,26 +3,25 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from demur.core.models import CostModel, PrecisionRecallModel, TprFprModel
-from demur.core.rates import OperatingPoint, evaluate
-from demur.core.rule import Rule
-from demur.core.sample import Sample
-from demur.errors import (
-    DemurError,
-    InfeasibleError,
-    InvalidInputError,
-    MissingExtraError,
-    NotTunedError,
-    ScoreUnitsWarning,
-)
-from demur.tuning.frontier import Frontier, frontier
-from demur.tuning.prepared import prepare
-from demur.tuning.result import Certificate, Exact, Grid, Tuning
-from demur.tuning.tune import tune
-from demur.versions import show_versions
-
 if TYPE_CHECKING:
+    from demur.core.models import CostModel, PrecisionRecallModel, TprFprModel
+    from demur.core.rates import OperatingPoint, evaluate
+    from demur.core.rule import Rule
+    from demur.core.sample import Sample
+    from demur.errors import (
+        DemurError,
+        InfeasibleError,
+        InvalidInputError,
+        MissingExtraError,
+        NotTunedError,
+        ScoreUnitsWarning,
+    )
     from demur.report import Report
+    from demur.tuning.frontier import Frontier, frontier
+    from demur.tuning.prepared import prepare
+    from demur.tuning.result import Certificate, Exact, Grid, Tuning
+    from demur.tuning.tune import tune
+    from demur.versions import show_versions
 
 __all__ = [
     "Certificate",
@@ -50,13 +49,39 @@ __all__ = [
     "tune",
 ]
 
+_NAMES = {
+    "core.models": ("CostModel", "PrecisionRecallModel", "TprFprModel"),
+    "core.rates": ("OperatingPoint", "evaluate"),
+    "core.rule": ("Rule",),
+    "core.sample": ("Sample",),
+    "errors": (
+        "DemurError",
+        "InfeasibleError",
+        "InvalidInputError",
+        "MissingExtraError",
+        "NotTunedError",
+        "ScoreUnitsWarning",
+    ),
+    "report": ("Report",),
+    "tuning.frontier": ("Frontier", "frontier"),
+    "tuning.prepared": ("prepare",),
+    "tuning.result": ("Certificate", "Exact", "Grid", "Tuning"),
+    "tuning.tune": ("tune",),
+    "versions": ("show_versions",),
+}
+_PLACES = {name: place for place, names in _NAMES.items() for name in names}
 _ROOMS = ("adapters", "detectors", "guarantees", "losses", "metrics", "population", "report")
 
 
 def __getattr__(name: str) -> Any:
-    # Rooms that tuning does not need are imported when first used, so that import stays fast.
+    # Everything is imported when it is first used, so that import stays fast.
     if name in _ROOMS:
         return import_module(f"demur.{name}")
-    if name == "Report":
-        return import_module("demur.report").Report
-    raise AttributeError(f"module 'demur' has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'demur' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"demur.{_PLACES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})
