@@ -13,7 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("PIL.Image")
 
-from demur import Sample, TprFprModel, metrics  # noqa: E402
+from demur import PrecisionRecallModel, Sample, TprFprModel, metrics, tune  # noqa: E402
+from demur._kernels import compiled  # noqa: E402
+from demur._kernels.engines import NAMES, VARIABLE  # noqa: E402
 from demur.detectors import React, mls, msp  # noqa: E402
 from demur.reproduce.data_sets import image_set  # noqa: E402
 from demur.reproduce.networks import NETWORKS  # noqa: E402
@@ -104,6 +106,23 @@ def test_mnist_agrees_with_the_paper(mnist, ood):
         assert risk == pytest.approx(printed[pair].selective_risk, abs=1 / 7204 + 5e-6)
         parts = [metrics.selective_risk_at(mnist.sample(part, ood), model) for part in PAIRS[pair]]
         assert risk <= min(parts)
+
+
+@needs_all
+@pytest.mark.skipif(not compiled.AVAILABLE, reason="the extension is not built")
+@pytest.mark.parametrize("pair", list(PAIRS))
+@pytest.mark.parametrize("directions", ["nonneg", "circle"])
+def test_engines_agree_on_real_scores(mnist, pair, directions, monkeypatch):
+    models = (TprFprModel(0.8, 0.05), PrecisionRecallModel(0.8, 0.9, ood_prior=0.3))
+    for ood in mnist.ood_scores:
+        sample = mnist.sample(pair, ood)
+        for model in models:
+            found = []
+            for name in NAMES:
+                monkeypatch.setenv(VARIABLE, name)
+                tuned = tune(sample, model, directions=directions)
+                found.append((tuned.rule, tuned.point))
+            assert found[0] == found[1]
 
 
 @needs_all
