@@ -129,6 +129,9 @@ def test_gap_and_budget_are_honest(engine):
     short = engine.search(tree, (0,), *arguments, budget=3)
     assert short.status == "budget"
     assert short.lower_bound <= optimum
+    longer = engine.search(tree, (0,), *arguments, budget=max(4, best.boxes // 2))
+    assert longer.status == "budget"
+    assert 0.5 * optimum < longer.lower_bound <= optimum
     again = engine.reweight(tree, 2 * masses[0], masses[1:2], 2 * masses[2])
     doubled = engine.search(again, (0,), arguments[0], True, 2 * (n // 3), *arguments[3:])
     assert (doubled.id, doubled.loss) == (2 * best.id, 2 * best.loss)

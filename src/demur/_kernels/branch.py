@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.bound import cheap_masses, judge
+from demur._kernels.bound import Bound, cheap_masses, judge
 from demur._kernels.boxes import Boxes, Edges, join, take
 from demur._kernels.divide import divide, gather
 from demur._kernels.engines import Outcome, Status
@@ -73,6 +73,7 @@ class _Search:
         self.boxes = 0
         self.unresolved = 0
         self.exhausted = False
+        self.lower = np.inf  # what the boxes left over by the budget cannot fall below
 
     def over(self, all_charts: list[Chart]) -> Outcome:
         if self.tree.points == 0 or self.tree.mass[ID, -1] < self.problem.min_id:
@@ -110,7 +111,14 @@ class _Search:
             halves = self.prune(halves)
             if len(halves.stale):
                 stack.append(halves)
-        self.exhausted |= bool(stack)
+        self.leave(stack)
+
+    def leave(self, stack: list[Boxes]) -> None:
+        """Note what boxes could have held that the budget did not reach."""
+        for boxes in stack:
+            verdict = self.judged(boxes.accepted, boxes.crossing)
+            self.exhausted |= bool(verdict.alive.any())
+            self.lower = min(self.lower, verdict.value[verdict.alive].min(initial=np.inf))
 
     def stuck(self, chart: Chart, boxes: Boxes) -> None:
         """Take apart the boxes that float64 cannot cut, as far as they are small."""
@@ -153,6 +161,9 @@ class _Search:
 
     def alive(self, accepted: _Floats, crossing: _Floats) -> _Bools:
         """Return which boxes with these masses may hold something better."""
+        return self.judged(accepted, crossing).alive
+
+    def judged(self, accepted: _Floats, crossing: _Floats) -> Bound:
         return judge(
             self.problem,
             self.cheap,
@@ -161,19 +172,11 @@ class _Search:
             crossing,
             ties=not self.incumbent.full,
             slack=self.gap,
-        ).alive
+        )
 
     def prune(self, boxes: Boxes) -> Boxes:
         """Return the boxes that may hold something better, the most promising first."""
-        verdict = judge(
-            self.problem,
-            self.cheap,
-            self.incumbent.best,
-            boxes.accepted,
-            boxes.crossing,
-            ties=not self.incumbent.full,
-            slack=self.gap,
-        )
+        verdict = self.judged(boxes.accepted, boxes.crossing)
         alive = np.flatnonzero(verdict.alive)
         return take(boxes, alive[np.argsort(verdict.value.take(alive), kind="stable")])
 
@@ -203,7 +206,7 @@ class _Search:
         planes = [plane for plane in planes if plane.mass[1] == least]
         status, bound = "optimal", best.value
         if self.exhausted:
-            status, bound = "budget", self.least()
+            status, bound = "budget", max(self.least(), min(self.lower, best.value - self.gap))
         elif self.gap > 0:
             status, bound = "gap", best.value - self.gap
         return Outcome(
