@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import warnings
+from contextlib import contextmanager
 
 import pytest
 
@@ -41,3 +42,17 @@ def without_pandas_warning(function, *arguments):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return function(*arguments)
+
+
+@contextmanager
+def dask_client():
+    """Yield a client of a cluster of two worker processes."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
