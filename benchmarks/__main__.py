@@ -8,6 +8,12 @@ import sys
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["out-of-core"]:
+        # Needs all cores, and options of its own.
+        from benchmarks import out_of_core
+
+        out_of_core.main(sys.argv[2:])
+        return
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     # NumPy reads these when it is imported.

@@ -31,7 +31,7 @@ class Axis:
     start: FloatArray
     """Shape (pieces,): finite, strictly ascending."""
     scale: FloatArray
-    """Bins per unit of score, 0 in a piece of a single bin."""
+    """Bins per unit of score; 0 in a piece that stays a single bin when refined."""
     first: IntArray
     """Shape (pieces + 1,): the first bin of each piece, and the number of bins."""
 
@@ -155,7 +155,7 @@ def _cut(
     share[single] = 1
     with np.errstate(over="ignore", divide="ignore"):
         scale = np.minimum(share / np.minimum(stop - start, _LARGEST), _STEEPEST)
-    scale[share == 1] = 0.0
+    scale[single] = 0.0
     return Axis(start, scale, np.concatenate([[0], np.cumsum(share)]))
 
 

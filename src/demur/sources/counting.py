@@ -15,7 +15,7 @@ from demur.sources.profiles import ProfileCounter
 
 # Grids of more cells than this are counted batch by batch, and what is found merged.
 _DENSE = 1 << 23
-_PENDING = 1 << 22
+_PENDING = 1 << 20
 
 
 class Counter:

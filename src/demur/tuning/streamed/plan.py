@@ -19,7 +19,7 @@ from demur.tuning.prepared import Prepared, prepare
 from demur.tuning.result import Exact
 
 # Bytes that a fetched row takes in the last search, and a cell of the histogram in the first.
-_ROW_BYTES = 400
+_ROW_BYTES = 200
 _CELL_BYTES = 400
 _STEPS = 256
 
@@ -38,15 +38,13 @@ class Plan:
     """Rows that it is not worth to avoid fetching, for a single box."""
     boxes: int = 20_000
     """Boxes to look at, after which all that is left counts as open."""
-    refine: int = 8
-    """How many times finer the bins become when too many rows would be fetched."""
 
     @classmethod
     def of(cls, rows: int, scores: int, memory: int) -> Plan:
         """Return sizes that fit into so many bytes."""
         cells = min(rows / 64, memory / (4 * _CELL_BYTES))
         bins = 2 ** round(math.log2(max(cells, 64)) / scores)
-        fetched = max(1000, memory // (4 * _ROW_BYTES))
+        fetched = max(1000, 2 * memory // (5 * _ROW_BYTES))
         return cls(
             sample=200_000,
             bins=min(bins, 2048 if scores == 2 else 1 << 16),

@@ -22,8 +22,11 @@ from demur.tuning.streamed.bound import Bound
 from demur.tuning.streamed.pyramid import Pyramid
 
 _EPS = 2.0**-51
-# Crossing rows of a box, relative to those of a half-plane in its middle, not worth a cut.
-_ENOUGH = 1.4
+# Crossing rows of a box, relative to those of a half-plane in its middle, that end its cutting;
+# from one round of the search to the next.
+ROUNDS = (5.0, 2.0)
+# The same for a box that would survive in part only.
+TIGHT = 1.15
 _DEEPEST = 64
 # Nodes whose lines spread over more than this part of the height of a box are opened.
 _COARSE = 0.5
@@ -118,8 +121,9 @@ class _Box(NamedTuple):
 class Survey:
     """A search of one pyramid, and what it found."""
 
-    def __init__(self, lines: Lines, bound: Bound, *, budget: int, few: int) -> None:
-        self._lines, self._bound, self._budget, self._few = lines, bound, budget, few
+    def __init__(self, lines: Lines, bound: Bound, *, enough: float, few: int, budget: int) -> None:
+        self._lines, self._bound = lines, bound
+        self._enough, self._few, self._budget = enough, few, budget
         self.zones: list[Zone] = []
         """Boxes that may hold the best half-plane."""
         self.met = np.zeros(lines.pyramid.root + 1, bool)
@@ -172,7 +176,10 @@ class Survey:
             return False
         inside, crossing = self._lines.sift(box.zone.middle, box.items)
         there = box.items[crossing]
-        if rows > _ENOUGH * int(pyramid.wanted.take(there).sum()):
+        least = int(pyramid.wanted.take(there).sum())
+        if rows <= TIGHT * least:
+            return True
+        if rows > self._enough * least:
             return False
         accepted = box.accepted + pyramid.mass.take(box.items[inside], axis=1).sum(axis=1)
         return self._bound.alive(accepted, pyramid.mass.take(there, axis=1).sum(axis=1))
@@ -230,3 +237,20 @@ def _cut_v(zone: Zone, lean: float, value: float) -> Sequence[Zone]:
         if not any(a < c < b for a, c, b in zip(zone.low, chord, zone.high, strict=True)):
             return ()
     return zone._replace(high=(chord[0], chord[1])), zone._replace(low=(chord[0], chord[1]))
+
+
+def survey(lines: Lines, bound: Bound, zones: list[Zone], *, few: int, budget: int) -> Survey:
+    """Search finer and finer until no more than `budget` boxes can be expected to do.
+
+    Between the rounds only zones are kept, so that many of them take little memory.
+    """
+    boxes = 0
+    for enough in ROUNDS:
+        found = Survey(lines, bound, enough=enough, few=few, budget=budget)
+        found.run(zones)
+        boxes += found.boxes
+        zones = found.zones
+        if boxes + 3 * found.boxes > budget:
+            break
+    found.boxes = boxes
+    return found

@@ -62,13 +62,13 @@ from demur.tuning.streamed.cloud import Signs, cloud, joined, no_points, points_
 from demur.tuning.streamed.one import mark_one, points_of_one
 from demur.tuning.streamed.plan import Plan, as_sample, bins_for, guess
 from demur.tuning.streamed.pyramid import Pyramid, build
-from demur.tuning.streamed.search import Lines, Survey, Zone
+from demur.tuning.streamed.search import Lines, Zone, survey
 
 _SIGNS: tuple[Signs, ...] = ((1, 1), (-1, 1), (-1, -1), (1, -1))
 _NONNEG = direction_set("nonneg")
 # Nodes whose corners stand for all cells when a first incumbent is looked for.
 _FIRST_LOOK = 100_000
-_REFINEMENTS = 4
+_REFINEMENTS = 3
 
 
 class Streamed:
@@ -125,11 +125,12 @@ class Streamed:
 
     def _find_single(self, program: Program) -> tuple[Line | None, Certificate]:
         grid = self._grid
+        marked = mark_one(grid, program, self.measure.price)
         for _ in range(_REFINEMENTS):
-            marked = mark_one(grid, program, self.measure.price)
             if int(grid.rows[marked].sum()) <= self.plan.fetched:
                 break
             grid = self._refine(grid, marked)
+            marked = mark_one(grid, program, self.measure.price)
         self._check_size(int(grid.rows[marked].sum()))
         rows = self._fetch(grid, marked)
         line = single.search(points_of_one(grid, marked, rows, self.totals), program)
@@ -140,16 +141,17 @@ class Streamed:
 
     def _open_cells(self, bound: Bound, allowed: DirectionSet) -> tuple[Pyramid, BoolArray, int]:
         """Return the cells, and which items may be crossed by something as good as the best."""
-        grid, boxes = self._grid, 0
+        pyramid, boxes, rows = build(self._grid), 0, 0
+        marked = np.zeros(pyramid.cells, bool)
         zones: dict[int, list[Zone]] = {}
-        for _ in range(_REFINEMENTS):
-            pyramid = build(grid)
+        for attempt in range(1 + _REFINEMENTS):
+            if attempt:
+                pyramid = build(self._refine(pyramid.grid, marked))
             met = np.zeros(pyramid.root + 1, bool)
             for quarter in allowed.quarters:
                 lines = Lines(pyramid, _SIGNS[quarter])
                 start = zones.get(quarter, [lines.root(0), lines.root(1)])
-                found = Survey(lines, bound, budget=self.plan.boxes, few=self.plan.few)
-                found.run(start)
+                found = survey(lines, bound, start, few=self.plan.few, budget=self.plan.boxes)
                 zones[quarter] = found.zones
                 boxes += found.boxes
                 met |= found.met
@@ -157,15 +159,16 @@ class Streamed:
             rows = int(pyramid.wanted[: pyramid.cells][marked].sum())
             if rows <= self.plan.fetched:
                 break
-            grid = self._refine(pyramid.grid, marked)
         self._check_size(rows)
         return pyramid, met, boxes
 
     def _refine(self, grid: Grid, marked: BoolArray) -> Grid:
         """Look closer into marked cells, by another histogram."""
         level, bins = len(self._bins) - 1, self._bins[-1]
-        finer = bins.refined(self.plan.refine)
         marked = marked & (grid.level == level)
+        # Cells of a few rows are as good as the rows.
+        crowd = grid.rows[marked].sum() / max(1, marked.sum())
+        finer = bins.refined(2 ** int(np.clip(math.log2(max(crowd, 1) / 4) / 2, 1, 3)))
         within = Cells(bins, np.sort(grid.key[marked]))
         counted = self.source.histogram(finer, self.measure, within=within)
         self._bins.append(finer)
@@ -175,8 +178,8 @@ class Streamed:
         if rows > self.plan.fetched:
             raise InvalidInputError(
                 f"{rows:,} rows would have to be held to tell the optimum from its rivals, and "
-                f"the memory of {self.source.memory:,} bytes allows {self.plan.fetched:,}: allow "
-                "more memory, or ask for less by Exact(gap=...)"
+                f"the memory of {self.source.memory:,} bytes allows {self.plan.fetched:,}: "
+                "allow more memory, or tune on a sample"
             )
 
     def _fetch(self, grid: Grid, marked: BoolArray) -> Points:

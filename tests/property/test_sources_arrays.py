@@ -1,0 +1,123 @@
+"""Tuning on counted rows finds what tuning on the rows finds, however coarse the counting."""
+
+import numpy as np
+import pytest
+from scored_tables import SETS, check_answers
+from streams import DIRECTIONS, check_against_memory, random_model, random_sample
+
+import demur as dm
+from demur.sources.arrays import ArraySource
+from demur.tuning.charts import direction_set
+from demur.tuning.streamed.plan import Plan
+from demur.tuning.streamed.tune import tune_source
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_answers(seed):
+    rng = np.random.default_rng(seed)
+    sample = random_sample(rng, scores=1 + seed % 2)
+    check_answers(ArraySource(sample, batch=int(rng.choice([7, 100, 10**6]))), sample, rng)
+
+
+@pytest.mark.parametrize("seed", range(SETS or 25))
+def test_tuning_is_that_of_memory(seed):
+    rng = np.random.default_rng(1000 + seed)
+    sample = random_sample(rng, scores=1 if seed % 4 == 0 else 2)
+    model, directions = random_model(rng, sample), str(rng.choice(DIRECTIONS))
+    cost = isinstance(model, dm.CostModel)
+    ood = "worst" if not cost and rng.random() < 0.3 else "pooled"
+    # Few bins and a small sample leave much open; a small memory makes the bins finer.
+    fetched = int(rng.choice([60, 10**6, 10**6]))
+    plan = Plan(int(rng.choice([5, 50, 200])), int(rng.choice([2, 8, 32])), fetched, boxes=300)
+    source = ArraySource(sample, batch=int(rng.choice([50, 10**6])))
+
+    def there():
+        return tune_source(source, model, direction_set(directions), dm.Exact(), ood=ood, plan=plan)
+
+    try:
+        check_against_memory(sample, there, model, directions=directions, ood=ood)
+    except dm.InvalidInputError as error:
+        # The only other outcome that is allowed, and only where memory is short.
+        assert fetched == 60 and "rows would have to be held" in str(error)
+
+
+def test_fetches_a_small_part_of_many_rows():
+    rng = np.random.default_rng(0)
+    n = 100_000
+    doubt = rng.normal(size=n)
+    wrong = rng.random(n) < 1 / (1 + np.exp(3 - 2 * doubt))
+    id_scores = np.column_stack([doubt, rng.normal(size=n)])
+    sample = dm.Sample(id_scores, wrong, rng.normal([0.5, 2.0], 1.0, size=(n, 2)))
+    source, model = ArraySource(sample), dm.TprFprModel(0.8, 0.2)
+    fetched = []
+    plain_rows = source.rows
+
+    def counted(cells):
+        rows = plain_rows(cells)
+        fetched.append(len(rows.loss))
+        return rows
+
+    source.rows = counted
+    plan = Plan(sample=20_000, bins=256, fetched=100_000)
+    there = tune_source(source, model, direction_set("nonneg"), dm.Exact(), plan=plan)
+    here = dm.tune(sample, model)
+    assert there.point == here.point and there.certificate.status == "optimal"
+    assert len(fetched) == 1 and fetched[0] < 0.05 * 2 * n
+
+
+def test_finer_bins_where_memory_is_short():
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=(20_000, 2))
+    wrong = rng.random(20_000) < 1 / (1 + np.exp(3 - 2 * scores[:, 0]))
+    sample = dm.Sample(scores, wrong, rng.normal([0.5, 2.0], 1, (20_000, 2)))
+    model = dm.TprFprModel(0.8, 0.2)
+    finer = []
+    source = ArraySource(sample)
+    plain_histogram = source.histogram
+
+    def counted(bins, measure, *, strips=(), within=None):
+        finer.append(within is not None)
+        return plain_histogram(bins, measure, strips=strips, within=within)
+
+    source.histogram = counted
+    plan = Plan(sample=2000, bins=16, fetched=4000)
+    there = tune_source(source, model, direction_set("nonneg"), dm.Exact(), plan=plan)
+    assert finer[0] is False and len(finer) > 1 and all(finer[1:])
+    assert there.point == dm.tune(sample, model).point
+
+
+def test_too_little_memory_says_so():
+    rng = np.random.default_rng(2)
+    sample = dm.Sample(rng.normal(size=(3000, 2)), rng.random(3000) < 0.5)
+    source, model = ArraySource(sample), dm.TprFprModel(0.5)
+    plan = Plan(sample=100, bins=4, fetched=1, boxes=50)
+    with pytest.raises(dm.InvalidInputError, match="rows would have to be held"):
+        tune_source(source, model, direction_set("circle"), dm.Exact(), plan=plan)
+
+
+def test_data_that_change_are_noticed():
+    rng = np.random.default_rng(3)
+    first, second = (dm.Sample(rng.normal(size=(500, 2)), rng.random(500) < 0.2) for _ in range(2))
+    source, other = ArraySource(first), ArraySource(second)
+    source.tally = other.tally
+    with pytest.raises(dm.InvalidInputError, match="the data changed"):
+        dm.tune(source, dm.TprFprModel(0.5))
+
+
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
+def test_both_engines(engine, monkeypatch):
+    monkeypatch.setenv("DEMUR_ENGINE", engine)
+    rng = np.random.default_rng(4)
+    sample = random_sample(rng)
+    model = dm.TprFprModel(0.5, 0.5)
+    assert dm.tune(ArraySource(sample), model).point == dm.tune(sample, model).point
+
+
+def test_what_a_source_cannot_do():
+    sample = dm.Sample([[0, 1], [1, 0]], [0, 1])
+    with pytest.raises(dm.InvalidInputError, match="Grid needs a Sample"):
+        dm.tune(ArraySource(sample), dm.TprFprModel(0.5), search=dm.Grid(10))
+    with pytest.raises(dm.InvalidInputError, match="must be a Sample or a ScoreSource, got list"):
+        dm.tune([1, 2], dm.TprFprModel(0.5))
+    with pytest.raises(dm.InvalidInputError, match="by needs a source"):
+        dm.evaluate(dm.Rule((1.0, 0.0), 0.5), sample, by="day")
