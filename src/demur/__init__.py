@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ScoreUnitsWarning,
     )
     from demur.report import Report
+    from demur.sources.opening import open_source
     from demur.tuning.frontier import Frontier, frontier
     from demur.tuning.prepared import prepare
     from demur.tuning.result import Certificate, Exact, Grid, Tuning
@@ -44,6 +45,7 @@ __all__ = [
     "Tuning",
     "evaluate",
     "frontier",
+    "open_source",
     "prepare",
     "show_versions",
     "tune",
@@ -63,6 +65,7 @@ _NAMES = {
         "ScoreUnitsWarning",
     ),
     "report": ("Report",),
+    "sources.opening": ("open_source",),
     "tuning.frontier": ("Frontier", "frontier"),
     "tuning.prepared": ("prepare",),
     "tuning.result": ("Certificate", "Exact", "Grid", "Tuning"),

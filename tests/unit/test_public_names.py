@@ -27,6 +27,7 @@ def test_public_names():
         "Tuning",
         "evaluate",
         "frontier",
+        "open_source",
         "prepare",
         "show_versions",
         "tune",

@@ -27,10 +27,11 @@ from demur.core.source import (
     Strip,
     Tally,
 )
-from demur.errors import MissingExtraError
+from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.batched import BatchedSource, joined_rows
 from demur.sources.counting import take
-from demur.sources.looking import grouped, overview_of, regrouped
+from demur.sources.frames import labelled_groups, standard_rows
+from demur.sources.looking import overview_of, regrouped
 from demur.sources.merging import merged_histograms, merged_tallies
 from demur.sources.roles import Roles
 from demur.sources.standard import Missing, Standard, Table
@@ -44,8 +45,26 @@ class DaskSource:
 
     Parameters
     ----------
+    frame
+        The DataFrame. Every pass computes it anew: persist what is dear to compute, and do not
+        draw random numbers in it.
+    roles
+        Which columns mean what.
+    missing
+        ``"error"`` refuses missing values, ``"drop"`` leaves such rows out.
+    memory
+        Bytes to get along with here.
     client
         The `distributed.Client` to work on; by default what Dask would use.
+
+    Examples
+    --------
+    >>> import demur, pandas
+    >>> import dask.dataframe as dd
+    >>> frame = pandas.DataFrame({"s": [0.1, 0.2, 0.9], "l": [0, 1, 0], "o": [0, 0, 1]})
+    >>> source = DaskSource(dd.from_pandas(frame, npartitions=2), Roles(("s",), loss="l", ood="o"))
+    >>> demur.tune(source, demur.TprFprModel(0.5)).point.selective_risk
+    0.0
     """
 
     def __init__(
@@ -167,9 +186,7 @@ class _Partition(BatchedSource):
         import narwhals.stable.v2 as nw
 
         super().__init__(standard.roles.scores, sets, memory=MEMORY)
-        rows = standard.rows(nw.from_native(frame), sets, by=by)
-        self.held = standard.fetched(_columns(rows))
-        self._values = None if by is None else _with_none(rows["by"])
+        self.held, self._values = standard_rows(nw.from_native(frame), standard, sets, by)
 
     def _batches(self, by: str | None = None) -> Iterator[tuple[Rows, Any]]:
         yield self.held, self._values
@@ -178,8 +195,7 @@ class _Partition(BatchedSource):
 def _look(frame: Any, standard: Standard) -> Table:
     import narwhals.stable.v2 as nw
 
-    rows = standard.rows(nw.from_native(frame), labels=True)
-    return _columns(grouped(rows, standard.roles))
+    return labelled_groups(nw.from_native(frame), standard)
 
 
 def _draw(frame: Any, standard: Standard, sets: tuple[str, ...], share: float, seed: Any) -> Rows:
@@ -215,14 +231,14 @@ def _tally(
     return _Partition(frame, standard, sets, by).tally(rule, measure, by=by)
 
 
-def _with_none(series: Any) -> list[Any]:
-    """Return values with None where they are missing, of which pandas has several kinds."""
-    missing = series.is_null().to_list()
-    return [None if gone else value for value, gone in zip(series.to_list(), missing, strict=True)]
-
-
-def _columns(frame: Any) -> Table:
-    return {name: frame[name].to_numpy() for name in frame.columns}
+def read_dask(paths: Sequence[str], kind: str) -> Any:
+    """Return files as a Dask DataFrame."""
+    frames = dask("dask.dataframe")
+    given = list(paths) if len(paths) > 1 else paths[0]
+    try:
+        return frames.read_csv(given) if kind == "CSV" else frames.read_parquet(given)
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"Dask: {' '.join(str(error).split())}") from None
 
 
 def dask(module: str) -> Any:

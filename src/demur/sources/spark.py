@@ -10,7 +10,7 @@ import numpy as np
 
 from demur._arrays import IntArray
 from demur.core.bins import Axis, Bins
-from demur.errors import MissingExtraError
+from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.files import arrow
 from demur.sources.lazy import LazySource
 from demur.sources.standard import Table
@@ -20,7 +20,20 @@ if TYPE_CHECKING:
 
 
 class SparkSource(LazySource):
-    """Rows of a Spark DataFrame."""
+    """Rows of a Spark DataFrame, classic or Connect.
+
+    Parameters
+    ----------
+    frame
+        The DataFrame. Every pass computes it anew: persist what is dear to compute, and do not
+        draw random numbers in it.
+    roles
+        Which columns mean what.
+    missing
+        ``"error"`` refuses missing values, ``"drop"`` leaves such rows out.
+    memory
+        Bytes to get along with in the driver.
+    """
 
     def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
         found = frame.to_native().toArrow()
@@ -90,6 +103,23 @@ def _key(bins: Bins, scores: Sequence[str], pieces: Sequence[str]) -> Any:
         key = key * axis.bins + functions.floor(place).cast("long") + piece["first"]
     # Never missing, and Spark must know: else a join looks for missing keys first.
     return functions.coalesce(key, functions.lit(-1).cast("long"))
+
+
+def read_spark(paths: Sequence[str], kind: str) -> Any:
+    """Return files as a frame of the active Spark session, or else of a new one."""
+    sql = spark("pyspark.sql")
+    try:
+        session = sql.SparkSession.builder.getOrCreate()
+    except Exception as error:
+        raise InvalidInputError(
+            f"Spark does not start: {' '.join(str(error).split())[:300]}; it needs Java 17 or newer"
+        ) from None
+    try:
+        if kind == "CSV":
+            return session.read.csv(list(paths), header=True, inferSchema=True)
+        return session.read.parquet(*paths)
+    except spark("pyspark.errors").PySparkException as error:
+        raise InvalidInputError(f"Spark: {' '.join(str(error).split())}") from None
 
 
 def spark(module: str) -> Any:
