@@ -121,3 +121,18 @@ def test_what_a_source_cannot_do():
         dm.tune([1, 2], dm.TprFprModel(0.5))
     with pytest.raises(dm.InvalidInputError, match="by needs a source"):
         dm.evaluate(dm.Rule((1.0, 0.0), 0.5), sample, by="day")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_frontier_is_that_of_memory(seed):
+    rng = np.random.default_rng(2000 + seed)
+    sample = random_sample(rng, scores=1 + seed % 2, most=150)
+    levels = {"min_tpr": [0, 0.3, 0.6, 0.9], "max_fpr": [0, 0.1, 0.4, 1]}
+    ood = "worst" if seed == 3 else "pooled"
+    there, here = (dm.frontier(s, **levels, ood=ood) for s in (ArraySource(sample), sample))
+    for name in ("selective_risk", "accepted_id", "accepted_ood", "accepted_loss"):
+        np.testing.assert_array_equal(getattr(there, name), getattr(here, name), name)
+    for row, column in np.argwhere(~np.isnan(there.selective_risk)):
+        found = dm.evaluate(there.rule(row, column), sample)
+        assert found.accepted_id == here.accepted_id[row, column]
+        assert found.selective_risk == here.selective_risk[row, column]

@@ -16,6 +16,7 @@ from demur.core.points import Points
 from demur.core.program import Number, Totals, exact
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.source import ScoreSource
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.tuning.cells import best_by_search
 from demur.tuning.charts import Directions, direction_set
@@ -105,7 +106,7 @@ class Frontier:
 
 
 def frontier(
-    source: Sample | Prepared,
+    source: Sample | Prepared | ScoreSource,
     *,
     min_tpr: Sequence[Number] = PERCENT,
     max_fpr: Sequence[Number] = PERCENT,
@@ -118,7 +119,8 @@ def frontier(
     Parameters
     ----------
     source
-        A `Sample`, or what `prepare` made of one.
+        A `Sample`, or what `prepare` made of one; or a `ScoreSource`, which is read about once
+        for each different rule, so that a few levels are what to ask it for.
     min_tpr, max_fpr
         Ascending levels in [0, 1]; 0, 0.01, ..., 1 by default.
     directions, search, ood
@@ -135,6 +137,8 @@ def frontier(
     0.225
     """
     tprs, fprs = _levels("min_tpr", min_tpr), _levels("max_fpr", max_fpr)
+    if not isinstance(source, (Sample, Prepared)):
+        return _of_source(source, tprs, fprs, directions, search, ood)
     prepared = as_prepared(source, ood)
     totals = prepared.points.totals
     min_id = np.array([TprFprModel(a).program(totals).min_id for a in tprs])
@@ -148,6 +152,39 @@ def frontier(
     else:
         best, cells = _by_search(prepared, directions, min_id, max_ood)
     lines = LazyLines(prepared.points, best, directions, settled=is_enumerated)
+    return _frontier(tprs, fprs, totals, best, cells, lines, prepared.sample.score_names)
+
+
+def _of_source(
+    source: ScoreSource,
+    tprs: list[Fraction],
+    fprs: list[Fraction],
+    directions: Directions,
+    search: Search,
+    ood: Literal["pooled", "worst"] | None,
+) -> Frontier:
+    # Imported here, since most calls have no use for it.
+    from demur.tuning.streamed.cloud import no_points
+    from demur.tuning.streamed.frontier import rules_of_source
+
+    if isinstance(search, Grid):
+        raise InvalidInputError("search: Grid needs a Sample; a source is searched by Exact()")
+    allowed = direction_set(directions)
+    totals, best, cells = rules_of_source(source, tprs, fprs, allowed, ood=ood or "pooled")
+    nothing = no_points(len(source.score_names), len(totals.ood), totals)
+    lines = LazyLines(nothing, best, directions, settled=True)
+    return _frontier(tprs, fprs, totals, best, cells, lines, source.score_names)
+
+
+def _frontier(
+    tprs: list[Fraction],
+    fprs: list[Fraction],
+    totals: Totals,
+    best: Rules,
+    cells: IntArray,
+    lines: LazyLines,
+    score_names: tuple[str, ...] | None,
+) -> Frontier:
     masses = _by_cell(_weights(totals, best), cells)
     accepted_id, accepted_ood, accepted_loss = np.moveaxis(masses, -1, 0)
     return Frontier(
@@ -157,7 +194,7 @@ def frontier(
         accepted_id=accepted_id,
         accepted_ood=accepted_ood,
         accepted_loss=accepted_loss,
-        score_names=prepared.sample.score_names,
+        score_names=score_names,
         _cells=cells,
         _lines=lines,
     )

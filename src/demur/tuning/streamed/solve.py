@@ -36,12 +36,13 @@ monotonically, so the side of both corners is the side of all rows between them 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from demur._arrays import BoolArray
+from demur._arrays import BoolArray, IntArray
 from demur._kernels.engines import engine
 from demur.core.bins import Bins
 from demur.core.models import RejectionModel
@@ -77,7 +78,7 @@ class Streamed:
     def __init__(
         self,
         source: ScoreSource,
-        model: RejectionModel,
+        models: Sequence[RejectionModel],
         allowed: DirectionSet,
         *,
         ood: Literal["pooled", "worst"] = "pooled",
@@ -89,16 +90,16 @@ class Streamed:
         drawn = source.sample(self.plan.sample, seed=0)
         self.sample: Sample | None = as_sample(drawn, self.overview, source.score_names)
         measure = Measure.of(self.overview, apart=ood == "worst")
-        hints = guess(self.sample, model, allowed, measure, ood)
-        self.measure = replace(measure, price=hints.price)
+        hints = [guess(self.sample, model, allowed, measure, ood) for model in models]
+        self.measure = replace(measure, price=max(hint.price for hint in hints))
+        strips = [strip for hint in hints for strip in hint.strips]
         self._bins: list[Bins] = [bins_for(drawn, self.plan.bins)]
-        counted = source.histogram(self._bins[0], self.measure, strips=hints.strips)
+        counted = source.histogram(self._bins[0], self.measure, strips=strips)
         self.totals = _totals(counted, self.overview, self.measure)
         self._profiles = counted.profiles
         self._grid = grid_of(counted, self._bins[0], 0)
         self._scale = _spread(self.sample, len(source.score_names))
-        self.fetched = 0
-        """Rows fetched so far."""
+        self._held: dict[int, tuple[IntArray, Points]] = {}
 
     def find(
         self, program: Program, allowed: DirectionSet, search: Exact
@@ -183,16 +184,29 @@ class Streamed:
             )
 
     def _fetch(self, grid: Grid, marked: BoolArray) -> Points:
-        """Return the rows of marked cells."""
+        """Return the rows of marked cells; those of the last search may serve again."""
         parts = [no_points(len(self.source.score_names), self.measure.columns, self.totals)]
         for level, bins in enumerate(self._bins):
             keys = np.sort(grid.key[marked & (grid.level == level)])
             if len(keys):
-                rows = self.source.rows(Cells(bins, keys))
-                parts.append(points_of(rows, self.measure, self.totals))
-        points = joined(parts, self.totals)
-        self.fetched += len(points.id)
-        return points
+                parts.append(self._rows(level, bins, keys))
+        return joined(parts, self.totals)
+
+    def _rows(self, level: int, bins: Bins, keys: IntArray) -> Points:
+        held, points = self._held.get(level, (keys[:0], None))
+        new = np.setdiff1d(keys, held, assume_unique=True)
+        if points is None or len(new):
+            points = points_of(self.source.rows(Cells(bins, keys)), self.measure, self.totals)
+            self._held[level] = (keys, points)
+            return points
+        inside = np.isin(bins.key(points.scores), keys)
+        return Points(
+            points.scores[inside],
+            points.id[inside],
+            points.ood[:, inside],
+            points.loss[inside],
+            self.totals,
+        )
 
     def _incumbent(self, program: Program, allowed: DirectionSet) -> Incumbent | None:
         """Return the best operating point known; it is feasible, and no better than it says."""

@@ -29,7 +29,7 @@ def tune_source(
     plan: Plan | None = None,
 ) -> Tuning:
     """Return what `demur.tune` returns for the same rows in memory."""
-    stream = Streamed(source, model, allowed, ood=ood, plan=plan)
+    stream = Streamed(source, [model], allowed, ood=ood, plan=plan)
     line, certificate = stream.find(model.program(stream.totals), allowed, search)
     if line is None:
         nothing = no_points(len(source.score_names), stream.measure.columns, stream.totals)
