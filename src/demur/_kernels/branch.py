@@ -34,7 +34,7 @@ _FEW = 6
 # So are boxes whose points stay together whatever the cut, up to this many.
 _MANY = 128
 # Boxes are worked on together until they have this many crossing items.
-_BATCH = 1 << 15
+_BATCH = 12_000
 # A vertical line through a box is evaluated for a better half-plane up to this many points.
 _PROBE = 16384
 # Taking boxes apart into cells costs about the cube of their points; up to this much in a batch.

@@ -23,7 +23,7 @@ Judge = Callable[[_Floats, _Floats], _Bools]
 # A node is opened when its lines spread over more than this part of the height of the box.
 _COARSE = 0.7
 # Boxes with fewer items than this have all their nodes opened.
-_SPARSE = 24
+_SPARSE = 32
 
 
 def divide(

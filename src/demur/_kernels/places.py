@@ -69,7 +69,7 @@ _Lines = tuple[_Floats, _Floats]
 # Arithmetic is several times faster than choosing by a mask.
 _HUGE = 2.0**100
 # Rows worked on together; their arrays stay in the cache.
-_CHUNK = 1 << 14
+_CHUNK = 1 << 12
 
 
 class _Scale(NamedTuple):

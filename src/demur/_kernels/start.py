@@ -18,7 +18,7 @@ _Floats = npt.NDArray[np.float64]
 
 _NODES = 4096
 _DIRECTIONS = 16
-_TRIED = 4
+_TRIED = 2
 # Part of the nodes on either side of the coarse threshold that the second look covers.
 _WINDOW = 0.02
 
