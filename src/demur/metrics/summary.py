@@ -24,17 +24,7 @@ from demur.metrics._areas import (
 from demur.metrics._rates import Groups, Rates, prior, tie_groups
 
 _TPR = Fraction(95, 100)
-_NEED_OOD = (
-    "auroc",
-    "aupr",
-    "average_precision",
-    "aupr_ood",
-    "average_precision_ood",
-    "fpr_at_tpr_95",
-    "f1",
-    "oscr_accepted",
-    "oscr_all",
-)
+_NEED_NO_OOD = ("aurc", "augrc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +106,7 @@ def _by_counting(sample: Sample, ood_prior: Number | None) -> ScoreSummary:
         min_id=at_least(_TPR, totals.id, 0),
     )
     if sample.n_ood == 0:
-        found |= dict.fromkeys(_NEED_OOD, math.nan)
+        found = {name: found[name] if name in _NEED_NO_OOD else math.nan for name in found}
     return ScoreSummary(ood_prior=pi, id_accuracy=1 - totals.loss / totals.id, **found)
 
 
