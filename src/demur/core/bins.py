@@ -13,6 +13,7 @@ its bin, or with two scores ``bin of the first * bins of the second + bin of the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,7 +132,10 @@ def axis_for(sample: FloatArray, bins: int, *, pieces: int = 16, atoms: int = 16
     heavy = np.flatnonzero(count * bins > 2 * max(len(sample), 1))
     heavy = heavy[np.argsort(-count[heavy], kind="stable")[:atoms]]
     alone = values[np.sort(heavy)]
-    ranks = np.searchsorted(np.cumsum(count), np.linspace(0, len(sample) - 1, pieces + 1) + 0.5)
+    # Tails get more pieces than their rows would: they may reach very far.
+    tail = 2.0 ** -np.arange(math.log2(pieces) + 1, 11)
+    shares = np.sort(np.concatenate([np.linspace(0, 1, pieces + 1), tail, 1 - tail]))
+    ranks = np.searchsorted(np.cumsum(count), shares * (len(sample) - 1) + 0.5)
     knots = values[np.minimum(ranks, len(values) - 1)]
     start = np.unique(np.concatenate([knots[:-1], alone, np.nextafter(alone, np.inf)]))
     start = start[np.isfinite(start)]

@@ -5,6 +5,7 @@ metric of one set is that of ``sample.for_ood(name)``. Numbers that cannot be ha
 """
 
 from demur.metrics.areas import augrc, aupr, aurc, auroc, oscr
+from demur.metrics.counted import Within, auroc_within, distinct_rows
 from demur.metrics.curve import Curve
 from demur.metrics.curves import (
     ccr_fpr_curve,
@@ -26,12 +27,15 @@ from demur.metrics.summary import ScoreSummary, summary
 __all__ = [
     "Curve",
     "ScoreSummary",
+    "Within",
     "augrc",
     "aupr",
     "aurc",
     "auroc",
+    "auroc_within",
     "ccr_at_fpr",
     "ccr_fpr_curve",
+    "distinct_rows",
     "f1",
     "fpr_at_tpr",
     "id_accuracy",

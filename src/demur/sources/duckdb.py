@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -152,6 +154,7 @@ def duckdb() -> Any:
 def _connect(memory: int) -> Any:
     connection = duckdb().connect()
     connection.execute(f"SET memory_limit = '{max(memory, 64 * 10**6)}B'")
+    connection.execute("SET temp_directory = ?", [str(Path(gettempdir()) / "demur-duckdb")])
     # The order of rows makes no difference to any answer.
     connection.execute("SET preserve_insertion_order = false")
     return connection

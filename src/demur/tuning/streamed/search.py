@@ -247,7 +247,9 @@ def survey(lines: Lines, bound: Bound, zones: list[Zone], *, few: int, budget: i
     boxes = 0
     for enough in ROUNDS:
         found = Survey(lines, bound, enough=enough, few=few, budget=budget)
-        found.run(zones)
+        # Where scores overflow their sums a cut is worse, never wrong.
+        with np.errstate(over="ignore", invalid="ignore"):
+            found.run(zones)
         boxes += found.boxes
         zones = found.zones
         if boxes + 3 * found.boxes > budget:
