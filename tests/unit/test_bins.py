@@ -26,7 +26,7 @@ def difficult(axis, rng):
     return np.concatenate([edges, np.nextafter(edges, -np.inf), special, rng.normal(size=100)])
 
 
-@pytest.mark.parametrize("bins", [1, 4, 64, 1024])
+@pytest.mark.parametrize("bins", [1, 8, 200])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bins_are_intervals_with_exact_edges(shape, bins):
     rng = np.random.default_rng(bins)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from demur._arrays import FloatArray
 from demur.core.bins import Bins, axis_for
 from demur.core.models import CostModel, RejectionModel
 from demur.core.sample import Sample
@@ -93,13 +92,10 @@ def guess(
     ood: str,
 ) -> Guess:
     """Tune on the sample, and on its two halves for other directions."""
-    unit = 2.0 ** (measure.loss_exponent - measure.id_exponent)
-    price = float(model.reject_id) * unit if isinstance(model, CostModel) else unit
-    if sample is None or sample.n_scores == 1:
-        return Guess((), _price(sample, None, price, unit, measure))
     strips: list[Strip] = []
     risk: float | None = None
-    for part in (sample, *_halves(sample)):
+    parts = [] if sample is None or sample.n_scores == 1 else [sample, *_halves(sample)]
+    for part in parts:
         prepared = prepare(part, ood="worst" if ood == "worst" else "pooled")
         try:
             program = model.program(prepared.points.totals)
@@ -113,22 +109,18 @@ def guess(
             totals = prepared.points.totals
             risk = totals.loss_sum(line.loss) / totals.id_weight(line.id)
         strips.append(_strip(prepared, (line.direction[0], line.direction[1]), line.threshold))
-    return Guess(
-        tuple(strips),
-        _price(sample, None if isinstance(model, CostModel) else risk, price, unit, measure),
-    )
+    return Guess(tuple(strips), _price(model, risk, measure))
 
 
-def _price(
-    sample: Sample | None, risk: float | None, price: float, unit: float, measure: Measure
-) -> float:
+def _price(model: RejectionModel, risk: float | None, measure: Measure) -> float:
+    """Return the price, in masses; `risk` is what the model may reach."""
     if measure.plain:
         return 1.0
-    if risk is None or sample is None:
-        return price
+    unit = 2.0 ** (measure.loss_exponent - measure.id_exponent)
+    if isinstance(model, CostModel):
+        return float(model.reject_id) * unit
     # A little above the risk to expect; above zero, so that rows without loss are cheap.
-    floor = 1e-6 * float(sample.id_loss.mean())
-    return max(1.05 * risk, floor, 1e-300) * unit
+    return unit if risk is None else max(1.05 * risk, 1e-300) * unit
 
 
 def _halves(sample: Sample) -> list[Sample]:
@@ -139,25 +131,14 @@ def _halves(sample: Sample) -> list[Sample]:
 
 
 def _every_other(sample: Sample, start: int) -> Sample:
-    rows = slice(start, None, 2)
-    sets = {name: _of(sample.ood_scores, place)[rows] for name, place in sample.ood_sets.items()}
-    weight = sample.ood_weight
-    weights = (
-        None
-        if weight is None
-        else {name: _of(weight, place)[rows] for name, place in sample.ood_sets.items()}
-    )
+    rows, sets, weight = slice(start, None, 2), sample.ood_sets.items(), sample.ood_weight
     return Sample(
         id_scores=sample.id_scores[rows],
         id_loss=sample.id_loss[rows],
-        ood_scores=sets,  # type: ignore[arg-type]
+        ood_scores={name: sample.ood_scores[place][rows] for name, place in sets},  # type: ignore[arg-type]
         id_weight=None if sample.id_weight is None else sample.id_weight[rows],
-        ood_weight=weights,  # type: ignore[arg-type]
+        ood_weight=None if weight is None else {name: weight[place][rows] for name, place in sets},  # type: ignore[arg-type]
     )
-
-
-def _of(values: FloatArray, place: slice) -> FloatArray:
-    return values[place]
 
 
 def _strip(prepared: Prepared, direction: tuple[float, float], threshold: float) -> Strip:
