@@ -42,7 +42,11 @@ CASES = {
         ["cannot read 'short.parquet' as Parquet"],
     ),
     "no archive": (["tune", "bad.npz", *SCORES, *TUNE], ["cannot read 'bad.npz' as NPZ"]),
-    "folder": (["tune", ".", *SCORES, *TUNE], ["'.' is a folder, not a file"]),
+    "folder": (
+        ["tune", ".", *SCORES, *TUNE, "--engine", "memory"],
+        ["'.' is a folder, not a file"],
+    ),
+    "mixed folder": (["tune", ".", *SCORES, *TUNE], ["'bad.npz' is NPZ"]),
     "no such file": (
         ["tune", "score.csv", *SCORES, *TUNE],
         ["there is no file 'score.csv'; did you mean 'scores.csv'?"],

@@ -27,6 +27,10 @@ class Progress:
         """Count so many more as done."""
         self._done += count
 
+    def at(self, done: int, total: int) -> None:
+        """Say how far it is now."""
+        self._done, self._total = done, total
+
     def __enter__(self) -> Progress:
         if sys.stderr.isatty():
             self._thread.start()

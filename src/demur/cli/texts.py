@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -15,6 +15,7 @@ from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, T
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
+from demur.core.source import Overview
 
 ONLY_THESE_OOD = "FPR holds for the OOD data supplied, and only for them."
 
@@ -44,36 +45,62 @@ def decision(rule: Rule, point: OperatingPoint) -> str:
     )
 
 
+class Sizes(NamedTuple):
+    """Rows and weights that rates are shares of."""
+
+    id: int
+    sets: dict[str, int]
+    """Rows of each OOD set."""
+    id_weight: float
+    ood_weight: float
+
+    @property
+    def ood(self) -> int:
+        """OOD rows of all sets."""
+        return sum(self.sets.values())
+
+
+def sizes_of(data: Sample | Overview) -> Sizes:
+    """Return the sizes of a sample, or of a source."""
+    if not isinstance(data, Sample):
+        sets = dict(zip(data.sets, data.ood_rows, strict=True))
+        return Sizes(data.id_rows, sets, data.id.total, data.ood.total)
+    return Sizes(
+        data.n_id,
+        {name: rows.stop - rows.start for name, rows in data.ood_sets.items()},
+        data.n_id if data.id_weight is None else float(data.id_weight.sum()),
+        data.n_ood if data.ood_weight is None else float(data.ood_weight.sum()),
+    )
+
+
 def rate(value: float | None, digits: int = 4) -> str:
     """Return a rate, or why there is none."""
     return "undefined" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
-def point_table(points: Mapping[str, tuple[OperatingPoint, Sample]]) -> str:
+def point_table(points: Mapping[str, tuple[OperatingPoint, Sample | Overview]]) -> str:
     """Return operating points side by side, under the headings that are their keys."""
-    columns = [_point_rows(point, sample) for point, sample in points.values()]
+    columns = [_point_rows(point, sizes_of(data)) for point, data in points.values()]
     names = list(dict.fromkeys(name for column in columns for name in column))
     rows = [[Cell(name), *(Cell(column.get(name, "")) for column in columns)] for name in names]
     return render("text", ["", *points], [Block("", rows)])
 
 
-def _point_rows(point: OperatingPoint, sample: Sample) -> dict[str, str]:
-    id_total = sample.n_id if sample.id_weight is None else sample.id_weight.sum()
-    ood_total = sample.n_ood if sample.ood_weight is None else sample.ood_weight.sum()
+def _point_rows(point: OperatingPoint, sizes: Sizes) -> dict[str, str]:
     rows = {
         "TPR": rate(point.tpr),
-        "FPR": rate(point.fpr) if sample.n_ood else "no OOD rows",
+        "FPR": rate(point.fpr) if sizes.ood else "no OOD rows",
         "selective risk": rate(point.selective_risk, 5),
     }
-    if list(sample.ood_sets) != [POOLED_NAME]:
+    if list(sizes.sets) != [POOLED_NAME]:
         rows |= {f"FPR of {name}": rate(value) for name, value in point.fpr_by_set.items()}
     if point.precision is not None:
         rows[f"precision at prior {point.ood_prior:g}"] = rate(point.precision)
     if point.expected_cost is not None:
         rows["expected cost"] = rate(point.expected_cost, 5)
-    rows["accepted ID"] = f"{_count(point.accepted_id)} of {_count(id_total)}"
-    if sample.n_ood:
-        rows["accepted OOD"] = f"{_count(point.accepted_ood)} of {_count(ood_total)}"
+    rows["accepted ID"] = f"{_count(point.accepted_id)} of {_count(sizes.id_weight)}"
+    if sizes.ood:
+        rows["accepted OOD"] = f"{_count(point.accepted_ood)} of {_count(sizes.ood_weight)}"
     return rows
 
 
@@ -123,10 +150,10 @@ def rule_data(rule: Rule) -> dict[str, Any]:
     return data
 
 
-def sample_data(sample: Sample) -> dict[str, Any]:
-    """Return the sizes of a sample for JSON."""
-    sizes = {name: rows.stop - rows.start for name, rows in sample.ood_sets.items()}
-    return {"id": sample.n_id, "ood": sample.n_ood, "ood_sets": sizes}
+def sample_data(data: Sample | Overview) -> dict[str, Any]:
+    """Return the sizes of a sample or a source for JSON."""
+    sizes = sizes_of(data)
+    return {"id": sizes.id, "ood": sizes.ood, "ood_sets": sizes.sets}
 
 
 def json_text(data: Mapping[str, Any]) -> str:

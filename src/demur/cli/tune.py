@@ -26,6 +26,7 @@ from demur.cli.raw_columns import (
     promise_on_raw_columns,
 )
 from demur.cli.search import SearchOptions, search_options
+from demur.cli.streaming import EngineOptions, engine_options, refuse_in_stream, tune_stream
 from demur.cli.texts import (
     ONLY_THESE_OOD,
     decision,
@@ -41,11 +42,14 @@ from demur.core.program import Number as Bound
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.source import Overview
 from demur.errors import InvalidInputError
 from demur.guarantees.certified_tuning import tune_certified
 from demur.report.report import Report
 from demur.tuning.result import Tuning
 from demur.tuning.tune import tune
+
+Points = dict[str, tuple[OperatingPoint, Sample | Overview]]
 
 _EXAMPLES = """\b
 Examples:
@@ -54,6 +58,8 @@ Examples:
   demur tune val.csv --scores energy_conf --confidence energy_conf \\
       --label y --prediction yhat --ood set --min-tpr .9 --max-fpr .05 --holdout .3
   demur tune --openood msp.pkl --openood knn.pkl --min-tpr .8 --max-fpr .1
+  demur tune 'lake/day=*/*.parquet' --scores msp,knn --loss is_wrong --ood is_ood \\
+      --min-tpr .8 --max-fpr .1 --memory 2GB
 """
 
 
@@ -64,6 +70,7 @@ Examples:
 @model_options("Rejection model (one of three)")
 @search_options()
 @holdout_options("Rows with the same id stay on one side of the split.")
+@engine_options()
 @option("Guarantee")(
     "--guarantee",
     type=Number(),
@@ -90,6 +97,7 @@ def command(
     model: ModelOptions,
     search: SearchOptions,
     split: HoldoutOptions,
+    engine: EngineOptions,
     guarantee: Bound | None,
     max_loss: Bound | None,
     report: str | None,
@@ -98,7 +106,9 @@ def command(
 ) -> None:
     """Find the best accept/reject rule for the rows of DATA.
 
-    DATA is a .csv, .parquet, .arrow, .feather or .npz file with one row per input. The rule
+    DATA is a .csv, .parquet, .arrow, .feather or .npz file with one row per input; or many
+    .parquet or .csv files: a folder, or a pattern in quotes. More rows than fit in --memory are
+    counted where they are, in a few passes, and the rule found is the same. The rule
     minimises the selective risk (mean loss of accepted ID rows) under the bounds, or the
     expected cost. Exit code 3: no rule meets the bounds; the message says what is possible.
     """
@@ -114,6 +124,13 @@ def command(
         replace(out, output=report).check()
     if counts is not None:
         replace(out, output=counts).check()
+    if engine.streams(data):
+        needs = {"--holdout": split.holdout, "--guarantee": guarantee, "--report": report}
+        refuse_in_stream(needs | {"--counts": counts, "--id": split.group, "--grid": search.grid})
+        with out.infeasible_as_json():
+            found = tune_stream(engine, data, scores, confidence, model, search)
+        _finish(found.tuned, {"tuned on": (found.point, found.sizes)}, confidence, out)
+        return
     rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
     names = rows.scores[0]
     if len(names) > 2:
@@ -156,10 +173,9 @@ def command(
             search=search.search,
             ood=search.fpr_of,
         )
-    points = {"tuned on": (_point(tuned.rule, train, asked, model.prior), train)}
+    points: Points = {"tuned on": (_point(tuned.rule, train, asked, model.prior), train)}
     if test is not None:
         points["held out"] = (_point(tuned.rule, test, asked, model.prior), test)
-    rule = on_raw_columns(tuned.rule, rows.confidence)
     if report is not None:
         with Progress("writing the report"):
             page = Report.of(
@@ -172,12 +188,19 @@ def command(
             )
             page.to_html(report)
         note(f"the report is in {report}")
+    _finish(tuned, points, rows.confidence, out)
+
+
+def _finish(tuned: Tuning, points: Points, confidence: tuple[str, ...], out: OutputOptions) -> None:
+    """Save the rule and show what it does."""
+    rule = on_raw_columns(tuned.rule, confidence)
     if out.output is not None:
         rule.save(out.output)
-    if rows.confidence:
+    flipped = [name for name in rule.score_names or () if name in confidence]
+    if flipped:
         note(
             "the rule reads the raw columns: confidences "
-            f"({', '.join(n for n in names if n in rows.confidence)}) have a negative weight"
+            f"({', '.join(flipped)}) have a negative weight"
         )
     _print(rule, tuned, points, out)
 
@@ -191,7 +214,7 @@ def _point(
 def _print(
     rule: Rule,
     tuned: Tuning,
-    points: dict[str, tuple[OperatingPoint, Sample]],
+    points: Points,
     out: OutputOptions,
 ) -> None:
     point, sample = points["tuned on"]
