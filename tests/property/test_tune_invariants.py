@@ -163,3 +163,23 @@ def test_chow_rule_is_the_cost_model_without_prior(seed, reject):
     tuned = dm.tune(sample, dm.CostModel(reject))
     np.testing.assert_array_equal(tuned.rule.accept(risk), risk <= reject)
     assert tuned.point.expected_cost == pytest.approx(np.minimum(risk, reject).mean())
+
+
+@pytest.mark.parametrize("units", [(1e140, 1e-140), (1e-280, 1), (1, 1e280), (1e250, 1e250)])
+def test_enormous_and_tiny_units_change_nothing(units):
+    rng = np.random.default_rng(8)
+    rows = rng.normal(size=(150, 2)), rng.random(150) < 0.2, rng.normal(1, size=(80, 2))
+    model = dm.TprFprModel(0.8, 0.5)
+    plain = dm.tune(dm.Sample(*rows), model).point
+    scaled = dm.Sample(rows[0] * units, rows[1], rows[2] * units)
+    point = dm.tune(scaled, model, search=dm.Exact(budget=200_000)).point
+    assert point.selective_risk == plain.selective_risk
+
+
+@pytest.mark.parametrize("units", [(1e-310, 1), (1e300, 1e-300)])
+def test_units_beyond_float64_are_refused(units):
+    rng = np.random.default_rng(8)
+    sample = dm.Sample(rng.normal(size=(20, 2)) * units, np.zeros(20))
+    with pytest.raises(dm.InvalidInputError, match="multiply the scores by powers of two"):
+        dm.tune(sample, dm.TprFprModel(0.5))
+    dm.tune(sample.score(0), dm.TprFprModel(0.5))

@@ -20,6 +20,8 @@ from demur.tuning.settle import Rules
 FEW = 1500
 """Up to this many rows, looking at all pairs of them is faster than searching all bounds."""
 
+_SMALLEST, _FARTHEST = 1e-290, 1e290
+
 
 @dataclass(slots=True, eq=False)
 class Prepared:
@@ -162,7 +164,23 @@ def prepare(sample: Sample, *, ood: Literal["pooled", "worst"] = "pooled") -> Pr
     >>> [tune(ready, TprFprModel(share)).point.selective_risk for share in (0.6, 0.7)]
     [0.0, 0.3333333333333333]
     """
-    return Prepared(sample, Points.of(sample, ood), ood, engine())
+    points = Points.of(sample, ood)
+    _check_sizes(points.scores)
+    return Prepared(sample, points, ood, engine())
+
+
+def _check_sizes(scores: FloatArray) -> None:
+    """Refuse two scores that no pair of float64 weights can bring to one scale."""
+    if scores.shape[1] == 1 or len(scores) == 0:
+        return
+    sizes = np.abs(scores).max(axis=0)
+    sizes = sizes[sizes > 0]
+    if len(sizes) and (sizes.min() < _SMALLEST or sizes.max() / sizes.min() > _FARTHEST):
+        raise InvalidInputError(
+            f"the largest scores are {sizes.min():.3g} and {sizes.max():.3g} in size, which is "
+            "beyond what weights in float64 can bring together; multiply the scores by powers of "
+            "two first, which changes no accepted set"
+        )
 
 
 def as_prepared(source: Sample | Prepared, ood: Literal["pooled", "worst"] | None) -> Prepared:
