@@ -4,12 +4,18 @@ All tests of Spark are here, so that a test process starts it once.
 """
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from engines import spark_session, without_pandas_warning
+from engines import need_java, spark_session, without_pandas_warning
 from scored_tables import SETS, check_answers, table_of
+from sql_rules import RULES, expected, names_of
+from sql_rules import table as sql_table
 from streams import DIRECTIONS, check_against_memory, random_model, random_sample
 
 import demur as dm
@@ -28,7 +34,7 @@ def source_of(spark, table, roles, **options):
     return SparkSource(spark.createDataFrame(table).repartition(3), roles, **options)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_answers(spark, seed):
     rng = np.random.default_rng(seed)
     sample = random_sample(rng, scores=1 + seed % 2)
@@ -108,3 +114,67 @@ def test_rows_that_cannot_be_used(spark):
     assert kept.overview().rows == 2
     with pytest.raises(dm.InvalidInputError, match="no column 'x'"):
         source_of(spark, table, Roles(("x",), loss="l"))
+
+
+def test_files_and_frames(spark, tmp_path):
+    rng = np.random.default_rng(8)
+    sample = random_sample(rng)
+    table, roles = table_of(sample, rng)
+    pq.write_table(table, tmp_path / "scored.parquet")
+    columns = {"loss": roles.loss, "ood": roles.ood, "weight": roles.weight}
+    seen = [
+        dm.open_source(str(tmp_path), roles.scores, **columns, engine="spark").overview(),
+        dm.open_source(spark.createDataFrame(table), roles.scores, **columns).overview(),
+    ]
+    assert [one.rows for one in seen] == [table.num_rows] * 2
+    assert seen[0].ood_rows == seen[1].ood_rows and (seen[0].high == seen[1].high).all()
+    with pytest.raises(dm.InvalidInputError, match="there is no file"):
+        dm.open_source(str(tmp_path / "none.parquet"), roles.scores, **columns, engine="spark")
+
+
+@pytest.mark.parametrize("legacy", ["true", "false"])
+def test_sql_decides_as_the_rule_does(spark, legacy):
+    spark.conf.set("spark.sql.legacy.exponentLiteralAsDecimal.enabled", legacy)
+    predicates = [rule.to_sql(names_of(rule), dialect="spark") for rule in RULES]
+    frame = spark.createDataFrame(sql_table())
+    found = frame.selectExpr("id", *(f"{p} AS r{i}" for i, p in enumerate(predicates))).toArrow()
+    found = found.sort_by("id")
+    for i, rule in enumerate(RULES):
+        assert found[f"r{i}"].to_pylist() == expected(rule)
+
+
+CONNECT = """
+import os, sys
+os.environ["PYSPARK_PYTHON"], os.environ["SPARK_LOCAL_IP"] = sys.executable, "127.0.0.1"
+import numpy as np
+from pyspark.sql import SparkSession
+from scored_tables import check_answers, table_of
+from streams import check_against_memory, random_sample
+import demur as dm
+from demur.sources.spark import SparkSource
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+rng = np.random.default_rng(0)
+sample = random_sample(rng)
+source = SparkSource(spark.createDataFrame(table_of(sample, rng)[0]), table_of(sample, rng)[1])
+assert "connect" in type(source._native).__module__
+check_answers(source, sample, rng)
+model = dm.TprFprModel(0.3, 0.5)
+tuned = lambda: dm.tune(source, model)
+print(check_against_memory(sample, tuned, model, directions=None, ood="pooled"))
+spark.stop()
+"""
+
+
+@pytest.mark.skipif(not SETS, reason="DEMUR_RANDOM_SETS is not set")
+def test_connect():
+    """A process of its own: one process has either a classic or a Connect session."""
+    need_java()
+    pytest.importorskip("grpc")
+    path = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECT],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split()[-1:] == ["optimal"], done.stderr

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from demur.core.bins import Axis, Bins
+from demur.core.bins import Axis
 from demur.core.columns import ID_NAMES
 from demur.core.sample import POOLED_NAME
 from demur.core.source import Measure
@@ -127,16 +127,6 @@ def combined(weights: Sequence[float], scores: Sequence[str]) -> Expr:
     for weight, name in zip(weights[1:], scores[1:], strict=True):
         total = total + float(weight) * nw.col(name)
     return total
-
-
-def cell(bins: Bins, scores: Sequence[str]) -> Expr:
-    """Return `Bins.key` of a row with finite scores."""
-    import narwhals.stable.v2 as nw
-
-    key = place(bins.axes[0], nw.col(scores[0]))
-    for axis, name in zip(bins.axes[1:], scores[1:], strict=True):
-        key = key * axis.bins + place(axis, nw.col(name))
-    return key
 
 
 def place(axis: Axis, value: Expr) -> Expr:

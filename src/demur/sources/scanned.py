@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from demur._arrays import IntArray
 from demur.core.bins import Bins
 from demur.core.source import Cells, Histogram, Measure, Rows, Strip
 from demur.sources.batched import joined_rows
@@ -47,6 +46,3 @@ class ScannedSource(LazySource):
                 rows = take(rows, np.flatnonzero(np.isfinite(rows.scores).all(axis=1)))
             parts.append(take(rows, finder.rows(rows.scores)))
         return joined_rows(parts, len(self.score_names))
-
-    def _keys(self, key: IntArray) -> object:
-        raise NotImplementedError  # Rows are told apart here, not by a join.

@@ -12,14 +12,14 @@ from demur._arrays import IntArray
 from demur.core.bins import Axis, Bins
 from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.files import arrow
-from demur.sources.lazy import LazySource
+from demur.sources.pushed import PushedSource
 from demur.sources.standard import Table
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw
 
 
-class SparkSource(LazySource):
+class SparkSource(PushedSource):
     """Rows of a Spark DataFrame, classic or Connect.
 
     Parameters
