@@ -14,6 +14,11 @@ def main() -> None:
 
         out_of_core.main(sys.argv[2:])
         return
+    if sys.argv[1:2] == ["scale-plan"]:
+        from benchmarks import scale_plan
+
+        scale_plan.main(sys.argv[2:])
+        return
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     # NumPy reads these when it is imported.

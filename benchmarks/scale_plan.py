@@ -1,0 +1,155 @@
+"""What tuning on a cluster would take, from the rates of a real run on this machine.
+
+``python -m benchmarks scale-plan --engine spark --rows 1e7`` tunes on generated rows with Spark,
+Dask or DuckDB, prints what every pass took for a row, and from that an estimate for more rows on a
+cluster: nothing of the estimate is measured, and all its inputs are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.out_of_core import generate
+
+PASSES = ("overview", "sample", "histogram", "rows", "tally")
+# As in demur.tuning.streamed.plan: bytes of a fetched row, and how much finer a refinement is.
+_ROW_BYTES, _REFINE = 400, 8
+_GROUP_BYTES = 48
+_SPLIT = 128e6
+
+
+@dataclass
+class Pass:
+    """What one question took, over all times it was asked."""
+
+    times: int = 0
+    cpu: float = 0.0
+    bytes: int = 0
+    rows: int = 0
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks scale-plan", description=__doc__)
+    number = lambda text: int(float(text))  # noqa: E731
+    parser.add_argument("--engine", choices=["spark", "dask", "duckdb"], default="spark")
+    parser.add_argument("--rows", type=number, default=10_000_000)
+    parser.add_argument("--targets", nargs="+", type=number, default=[10**9, 10**10, 10**11])
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--cores", type=int, default=16)
+    parser.add_argument("--network", type=float, default=1e9, help="bytes a second and node")
+    parser.add_argument("--memory", type=number, default=2 * 10**9)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    options = parser.parse_args(arguments)
+    path = generate(options.folder, options.rows)
+    passes = _measure(path, options)
+    width = path.stat().st_size / options.rows
+    _print_rates(passes, options, width)
+    _print_plan(passes, options, width)
+
+
+def _measure(path: Path, options: argparse.Namespace) -> dict[str, Pass]:
+    import demur as dm
+
+    source: Any = dm.open_source(
+        str(path),
+        ["risk", "far"],
+        loss="wrong",
+        ood="ood",
+        engine=options.engine,
+        memory=options.memory,
+    )
+    # Starting the engine is no part of the rates.
+    source.overview()
+    source.__dict__.pop("_overview", None)
+    passes = {name: Pass() for name in PASSES}
+    for name, found in passes.items():
+        setattr(source, name, _watched(getattr(source, name), found))
+    dm.tune(source, dm.TprFprModel(0.8, 0.2))
+    return passes
+
+
+def _watched(question: Any, found: Pass) -> Any:
+    def ask(*arguments: Any, **options: Any) -> Any:
+        start = _cpu()
+        answer = question(*arguments, **options)
+        spent = _cpu() - start
+        # The overview is kept after the first time.
+        found.times += spent > 0.01
+        found.cpu += spent
+        found.bytes += _size(answer)
+        found.rows += len(answer.loss) if hasattr(answer, "group") else 0
+        return answer
+
+    return ask
+
+
+def _cpu() -> float:
+    """Return the CPU seconds of this process and of those it started."""
+    import psutil
+
+    spent = time.process_time()
+    for child in psutil.Process().children(recursive=True):
+        spent += sum(child.cpu_times()[:2])
+    return spent
+
+
+def _size(answer: Any) -> int:
+    if hasattr(answer, "nbytes"):
+        return int(answer.nbytes)
+    if is_dataclass(answer):
+        return sum(_size(getattr(answer, field.name)) for field in fields(answer))
+    return sum(map(_size, answer)) if isinstance(answer, tuple) else 0
+
+
+def _print_rates(passes: dict[str, Pass], options: argparse.Namespace, width: float) -> None:
+    print(f"{options.engine}, {options.rows:.0e} rows of {width:.1f} bytes in Parquet\n")
+    print("| pass | times | CPU ns a row | bytes brought here |")
+    print("|---|--:|--:|--:|")
+    for name, found in passes.items():
+        rate = found.cpu / max(found.times, 1) / options.rows * 1e9
+        print(f"| {name} | {found.times} | {rate:.0f} | {found.bytes / 1e6:.1f} MB |")
+    share = passes["rows"].rows / options.rows
+    print(f"\nrows fetched: {passes['rows'].rows:,} ({share:.2%})\n")
+
+
+def _print_plan(passes: dict[str, Pass], options: argparse.Namespace, width: float) -> None:
+    print(
+        f"Estimate for {options.nodes} nodes of {options.cores} cores and "
+        f"{options.network / 1e9:g} GB/s, {_SPLIT / 1e6:.0f} MB a task, "
+        f"{options.memory / 1e9:g} GB here\n"
+    )
+    print("| rows | passes | read | between nodes | brought here | CPU hours | minutes |")
+    print("|--:|--:|--:|--:|--:|--:|--:|")
+    rate = {name: one.cpu / max(one.times, 1) / options.rows for name, one in passes.items()}
+    fetched_share = passes["rows"].rows / options.rows
+    cells = passes["histogram"].bytes / max(passes["histogram"].times, 1)
+    for rows in options.targets:
+        fetched = rows * fetched_share
+        limit = options.memory / (4 * _ROW_BYTES)
+        finer = max(0, math.ceil(math.log(fetched / limit, _REFINE)))
+        fetched = min(fetched, limit)
+        times = {"overview": 1, "sample": 1, "histogram": 1 + finer, "rows": 1 + finer, "tally": 1}
+        tasks = max(1.0, rows * width / _SPLIT)
+        # Every task hands over each of its cells once.
+        moved = tasks * min(rows / tasks, cells / _GROUP_BYTES) * _GROUP_BYTES * (1 + finer)
+        cpu = sum(rate[name] * count for name, count in times.items()) * rows
+        here = cells * (1 + finer) + fetched * 40
+        busy = min(tasks, options.nodes * options.cores)
+        seconds = cpu / busy + moved / (options.nodes * options.network) + here / options.network
+        print(
+            f"| {rows:.0e} | {sum(times.values())} | {_bytes(rows * width * sum(times.values()))} "
+            f"| {_bytes(moved)} | {_bytes(here)} | {cpu / 3600:.1f} | {seconds / 60:.1f} |"
+        )
+
+
+def _bytes(size: float) -> str:
+    for unit, least in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if size >= least:
+            return f"{size / least:.3g} {unit}"
+    return f"{size:.0f} B"
