@@ -35,7 +35,10 @@ def area_under_ccr(groups: Groups, rates: Rates, per: Per) -> float:
     if rates.ood == 0:
         return math.nan
     ccr = rates.ccr(groups.id, groups.loss, per)
-    ccr[np.isnan(ccr)] = ccr[np.flatnonzero(groups.id)[0]]
+    # Before any ID is accepted, the first known rate stands in.
+    first = int(np.searchsorted(groups.id, 1))
+    if per == "accepted":
+        ccr[:first] = ccr[first]
     return float(np.diff(rates.fpr(groups.ood)) @ (ccr[1:] + ccr[:-1])) / 2
 
 

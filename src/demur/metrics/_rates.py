@@ -64,14 +64,18 @@ class Rates:
         """Return the share of ID among the accepted; 1 by convention where that is 0/0."""
         id_ = (1 - prior) * self.tpr(nI)
         ood = prior * self.fpr(nO) if prior else np.zeros(len(nO))
-        some = id_ + ood > 0
-        shares: FloatArray = np.ones(len(nI))
-        shares[some] = id_[some] / (id_ + ood)[some]
-        return shares
+        return share_of(id_, ood)
 
     def _loss(self, L: IntArray) -> FloatArray:
         loss: FloatArray = L.astype(np.float64) * 2.0**-self.totals.loss_exponent
         return loss
+
+
+def share_of(part: FloatArray, rest: FloatArray) -> FloatArray:
+    """Return part / (part + rest); 1 by convention where that is 0/0."""
+    whole = part + rest
+    shares: FloatArray = np.divide(part, whole, out=np.ones(len(part)), where=whole > 0)
+    return shares
 
 
 class Groups(NamedTuple):

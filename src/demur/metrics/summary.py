@@ -21,7 +21,7 @@ from demur.metrics._areas import (
     area_under_risk,
     area_under_roc,
 )
-from demur.metrics._rates import Groups, Rates, prior, tie_groups
+from demur.metrics._rates import Groups, Rates, prior, share_of, tie_groups
 
 _TPR = Fraction(95, 100)
 _NEED_NO_OOD = ("aurc", "augrc")
@@ -118,10 +118,7 @@ def _precision_areas(groups: Groups, rates: Rates, pi: float) -> dict[str, float
     id_first = rates.precision(groups.id, groups.ood, pi), tpr
     # Rejecting from the most doubtful row on: what is not accepted, in reverse.
     ood, id_ = pi * (1 - fpr[::-1]), (1 - pi) * (1 - tpr[::-1])
-    some = ood + id_ > 0
-    share = np.ones(len(ood))
-    share[some] = ood[some] / (ood + id_)[some]
-    ood_first = share, 1 - fpr[::-1]
+    ood_first = share_of(ood, id_), 1 - fpr[::-1]
     values = [
         area_under_precision(*curve, trapezoid=trapezoid)
         for curve in (id_first, ood_first)
