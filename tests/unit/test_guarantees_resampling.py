@@ -125,11 +125,17 @@ def test_bootstrap_interval_is_the_basic_one():
     point = dm.tune(sample, MODEL).point
     for name, measure in found.measures.items():
         shift = measure.on_sample - measure.in_bag
-        low, high = np.quantile(shift[~np.isnan(shift)], [0.05, 0.95])
+        angles = [np.arcsin(np.sqrt(view)) for view in (measure.on_sample, measure.in_bag)]
+        turn = angles[0] - angles[1]
+        # Ranks k of B are the k / (B + 1) quantiles.
+        ordered = np.sort(turn[~np.isnan(turn)])
+        ranks = np.arange(1, len(ordered) + 1) / (len(ordered) + 1)
+        low, high = np.interp([0.05, 0.95], ranks, ordered)
         apparent = getattr(point, name)
         assert measure.apparent == apparent
-        assert measure.interval.low == pytest.approx(max(0, apparent + low))
-        assert measure.interval.high == pytest.approx(apparent + high)
+        ends = [max(0, np.arcsin(np.sqrt(apparent)) + end) for end in (low, high)]
+        assert measure.interval.low == pytest.approx(np.sin(ends[0]) ** 2)
+        assert measure.interval.high == pytest.approx(np.sin(ends[1]) ** 2)
         assert measure.estimate == pytest.approx(apparent + np.nanmean(shift))
         assert measure.held_out == pytest.approx(np.nanmean(measure.out_of_bag))
     # Tuning looks better on its own rows than elsewhere.

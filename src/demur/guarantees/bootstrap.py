@@ -84,8 +84,9 @@ def bootstrap(
     itself, and the rule is tuned anew. The replicate's rule on the rows drawn, against the same
     rule on the whole sample, plays the part of the tuned rule on the sample against the truth;
     the quantiles of that difference, put on the apparent rate, are the interval (the basic
-    bootstrap). Intervals hold one at a time and approximately: they cannot see losses that
-    never happened in the sample. For a promise use `certify` or `tune_certified`.
+    bootstrap; for shares on the scale of the arcsine of the root). Intervals hold one at a time
+    and approximately: they cannot see losses that never happened in the sample. For a promise
+    use `certify` or `tune_certified`.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ def bootstrap(
     >>> found = bootstrap(sample, TprFprModel(0.5, 0.2), replicates=100)
     >>> risk = found.measures["selective_risk"]
     >>> round(risk.apparent, 3), round(risk.optimism, 3), round(risk.interval.high, 3)
-    (0.119, 0.006, 0.187)
+    (0.119, 0.006, 0.22)
     """
     tail = miss(confidence) / 2
     tuned = tune(sample, model, directions=directions, search=search)
@@ -119,11 +120,13 @@ def bootstrap(
     )[:, 0]
     names = measures(model)
     apparent = values(tuned.point, names)
+    # Under the 0/1 loss the selective risk is a share like the other rates.
+    shares = (*_RATES, *(("selective_risk",) if np.isin(sample.id_loss, (0, 1)).all() else ()))
     return Bootstrap(
         tuned=tuned,
         measures={
             name: measure(
-                apparent[i], rates[..., i], tail, within=(0.0, 1.0 if name in _RATES else np.inf)
+                apparent[i], rates[..., i], tail, within=(0.0, 1.0 if name in shares else np.inf)
             )
             for i, name in enumerate(names)
         },
@@ -136,13 +139,30 @@ def bootstrap(
 def measure(
     apparent: float, rates: FloatArray, tail: float, *, within: tuple[float, float]
 ) -> Measure:
-    """Return one measure from its values in every replicate and view, shape (replicates, 3)."""
+    """Return one measure from its values in every replicate and view, shape (replicates, 3).
+
+    Shares are compared as angles: their spread shrinks towards 0 and 1, that of the angles does
+    not, so what was seen around one rate can be put on another.
+    """
     in_bag, on_sample, out_of_bag = rates.T
-    shift = on_sample - in_bag
+    to, back = (_angle, _share) if within == (0.0, 1.0) else (np.asarray, np.asarray)
+    shift = to(on_sample) - to(in_bag)
     shift = shift[~np.isnan(shift)]
-    low, high = np.quantile(shift, [tail, 1 - tail]) if len(shift) else (np.nan, np.nan)
-    interval = Interval(*(float(np.clip(apparent + end, *within)) for end in (low, high)))
+    low = high = np.nan
+    if len(shift):
+        # Of so many replicates and the truth, each is equally likely to be beyond these.
+        low, high = np.quantile(shift, [tail, 1 - tail], method="weibull")
+    ends = back(to(np.array(apparent)) + np.array([low, high]))
+    interval = Interval(*np.clip(ends, *within).tolist())
     return Measure(apparent, interval, in_bag, on_sample, out_of_bag)
+
+
+def _angle(share: FloatArray) -> FloatArray:
+    return np.arcsin(np.sqrt(share))
+
+
+def _share(angle: FloatArray) -> FloatArray:
+    return np.asarray(np.sin(np.clip(angle, 0, np.pi / 2)) ** 2)
 
 
 def _mean(rates: FloatArray) -> float:
