@@ -47,32 +47,42 @@ class SparkSource(PushedSource):
         return self._native.sparkSession.createDataFrame(table).hint("broadcast")
 
     def _with_cell(self, rows: nw.LazyFrame[Any], name: str, bins: Bins) -> nw.LazyFrame[Any]:
-        """Look the pieces up in arrays.
+        """Find the pieces by bisection in an array.
 
-        Nested conditions for all pieces would become a method so long that Java does not
-        compile it.
+        Conditions for all of them would become a method of more than 8000 bytes, which Java
+        interprets and does not compile.
         """
         import narwhals.stable.v2 as nw
 
-        frame, temporary = rows.to_native(), [f"{name}_{score}" for score in self._scores]
-        for piece, score, axis in zip(temporary, self._scores, bins.axes, strict=True):
-            frame = frame.withColumn(piece, _piece(axis, score))
-        for piece, axis in zip(temporary, bins.axes, strict=True):
-            frame = frame.withColumn(
-                piece, spark("pyspark.sql.functions").get(_pieces(axis), piece)
-            )
+        functions = spark("pyspark.sql.functions")
+        temporary = [f"{name}_{score}" for score in self._scores]
+        # No score is missing; where Spark knows that, its code is a third as long.
+        known = {s: functions.coalesce(s, functions.lit(float("inf"))) for s in self._scores}
+        frame = rows.to_native().withColumns(known)
+        frame = frame.withColumns({piece: functions.lit(0) for piece in temporary})
+        ways = list(zip(temporary, self._scores, bins.axes, strict=True))
+        for step in _steps(bins):
+            # A projection for each, so that no step is written out twice in the next.
+            frame = frame.withColumns({p: _next(axis, p, score, step) for p, score, axis in ways})
+        frame = frame.withColumns({p: functions.get(_pieces(axis), p) for p, _, axis in ways})
         frame = frame.withColumn(name, _key(bins, self._scores, temporary))
         keyed: nw.LazyFrame[Any] = nw.from_native(frame.drop(*temporary)).lazy()
         return keyed
 
 
-def _piece(axis: Axis, score: str) -> Any:
-    """Return the number of the piece that a score is in."""
+def _steps(bins: Bins) -> list[int]:
+    """Return the steps of a search by bisection among the pieces."""
+    most = max(len(axis.start) for axis in bins.axes)
+    return [1 << k for k in reversed(range((most - 1).bit_length()))]
+
+
+def _next(axis: Axis, piece: str, score: str, step: int) -> Any:
+    """Return the piece after one more step: so many further, if that begins below the score."""
     functions = spark("pyspark.sql.functions")
-    number = functions.lit(0)
-    for start in axis.start[1:]:
-        number = number + (functions.col(score) >= float(start)).cast("int")
-    return number
+    starts = functions.array(*(functions.lit(float(start)) for start in axis.start))
+    there = functions.get(starts, functions.col(piece) + step)
+    reached = functions.col(score) >= functions.coalesce(there, functions.lit(float("inf")))
+    return functions.col(piece) + reached.cast("int") * step
 
 
 def _pieces(axis: Axis) -> Any:
