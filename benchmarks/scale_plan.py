@@ -134,12 +134,14 @@ def _print_plan(passes: dict[str, Pass], options: argparse.Namespace, width: flo
         limit = options.memory / (4 * _ROW_BYTES)
         finer = max(0, math.ceil(math.log(fetched / limit, _REFINE)))
         fetched = min(fetched, limit)
-        times = {"overview": 1, "sample": 1, "histogram": 1 + finer, "rows": 1 + finer, "tally": 1}
+        times = {name: max(1, one.times) for name, one in passes.items()}
+        times["histogram"] += finer
+        times["rows"] += finer
         tasks = max(1.0, rows * width / _SPLIT)
         # Every task hands over each of its cells once.
-        moved = tasks * min(rows / tasks, cells / _GROUP_BYTES) * _GROUP_BYTES * (1 + finer)
+        moved = tasks * min(rows / tasks, cells / _GROUP_BYTES) * _GROUP_BYTES * times["histogram"]
         cpu = sum(rate[name] * count for name, count in times.items()) * rows
-        here = cells * (1 + finer) + fetched * 40
+        here = cells * times["histogram"] + fetched * 40
         busy = min(tasks, options.nodes * options.cores)
         seconds = cpu / busy + moved / (options.nodes * options.network) + here / options.network
         print(
