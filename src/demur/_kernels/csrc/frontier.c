@@ -26,7 +26,7 @@
 #define SLACK 4e-15
 
 /* Boxes that promise improvements by less than a gap, relative to the risk, are put off. */
-static const double gap_of_stage[] = {0.1, 0.03, 0.01, 0.003};
+static const double gap_of_stage[] = {0.03, 0.003};
 #define STAGES ((int)(sizeof gap_of_stage / sizeof *gap_of_stage))
 
 /* Sign of the difference of selective risks, then larger ID, then smaller OOD mass. */
