@@ -44,6 +44,7 @@ def test_patterns_folders_and_engines_find_the_same_rule(lake):
         ["lake/*/*.parquet", "--memory", "500MB"],
         ["all.parquet", "--engine", "duckdb"],
         ["all.parquet", "--engine", "memory"],
+        ["lake/*/*.parquet", "--engine", "memory"],
         ["all.parquet", "--engine", "dask"],
     ]
     for way in ways:

@@ -179,10 +179,10 @@ def _read_file(
     *,
     need_loss: bool,
 ) -> Rows:
-    from demur.sources.files import column_names, read_columns
+    from demur.sources.partitions import read_table, table_columns
 
     path = str(options.data)
-    names = column_names(path)
+    names = table_columns(path)
     if not scores:
         raise click.UsageError(f"--scores is needed; the columns are {listing(names)}")
     lacks_loss = options.loss is None and (options.label is None or options.prediction is None)
@@ -198,7 +198,7 @@ def _read_file(
     check_names(names, wanted, repr(path))
     _check_confidence(confidence, {name for pair in scores for name in pair})
     with Progress(f"reading {path}"):
-        columns = read_columns(path, list(dict.fromkeys(name for _, name in wanted)))
+        columns = read_table(path, list(dict.fromkeys(name for _, name in wanted)))
     if len(columns[scores[0][0]]) == 0:
         raise InvalidInputError(f"{path!r} has no rows")
     if lacks_loss:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from demur.errors import InvalidInputError
-from demur.sources.files import FORMATS
+from demur.sources.files import FORMATS, column_names, read_columns
 
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -60,6 +65,19 @@ def find_partitions(path: str | os.PathLike[str]) -> Partitions:
             else f"no file matches {text!r}"
         )
     return Partitions(root, tuple(found))
+
+
+def table_columns(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the columns of a file, or of the first of many."""
+    return column_names(find_partitions(path).files[0] if is_partitioned(path) else path)
+
+
+def read_table(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    """Return the named columns of a file or of many, one after the other, as `read_columns`."""
+    if not is_partitioned(path):
+        return read_columns(path, names)
+    parts = [read_columns(file, names) for file in find_partitions(path).files]
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
 def _is_hidden(path: Path) -> bool:
