@@ -142,7 +142,6 @@ def test_trouble_in_the_tenth_file(tmp_path, damage, words):
         (["lake", *COLUMNS, *BOUNDS, "--holdout", ".3"], "--holdout needs the rows in memory"),
         (["lake", *BOUNDS, "--loss", "is_wrong", "--ood", "is_ood"], "--scores is needed"),
         (["nothing/*.parquet", *COLUMNS, *BOUNDS], "no file matches"),
-        (["lake", *COLUMNS, *BOUNDS, "--engine", "memory"], "is a folder"),
     ],
 )
 def test_usage(lake, arguments, message):
