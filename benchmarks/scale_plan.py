@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks.out_of_core import generate
 
 PASSES = ("overview", "sample", "histogram", "rows", "tally")
-# As in demur.tuning.streamed.plan: bytes of a fetched row, and how much finer a refinement is.
-_ROW_BYTES, _REFINE = 400, 8
+# How much finer bins become, and by how much fewer rows are then marked.
+_REFINE = 8
 _GROUP_BYTES = 48
 _SPLIT = 128e6
 
@@ -119,6 +119,8 @@ def _print_rates(passes: dict[str, Pass], options: argparse.Namespace, width: fl
 
 
 def _print_plan(passes: dict[str, Pass], options: argparse.Namespace, width: float) -> None:
+    from demur.tuning.streamed.plan import Plan
+
     print(
         f"Estimate for {options.nodes} nodes of {options.cores} cores and "
         f"{options.network / 1e9:g} GB/s, {_SPLIT / 1e6:.0f} MB a task, "
@@ -131,7 +133,7 @@ def _print_plan(passes: dict[str, Pass], options: argparse.Namespace, width: flo
     cells = passes["histogram"].bytes / max(passes["histogram"].times, 1)
     for rows in options.targets:
         fetched = rows * fetched_share
-        limit = options.memory / (4 * _ROW_BYTES)
+        limit = Plan.of(rows, 2, options.memory).fetched
         finer = max(0, math.ceil(math.log(fetched / limit, _REFINE)))
         fetched = min(fetched, limit)
         times = {name: max(1, one.times) for name, one in passes.items()}
