@@ -44,7 +44,7 @@ CASES = {
     "no archive": (["tune", "bad.npz", *SCORES, *TUNE], ["cannot read 'bad.npz' as NPZ"]),
     "folder": (
         ["tune", ".", *SCORES, *TUNE, "--engine", "memory"],
-        ["'.' is a folder, not a file"],
+        ["cannot read 'bad.npz' as NPZ"],
     ),
     "mixed folder": (["tune", ".", *SCORES, *TUNE], ["'bad.npz' is NPZ"]),
     "no such file": (
