@@ -128,6 +128,12 @@ def test_files_and_frames(spark, tmp_path):
     ]
     assert [one.rows for one in seen] == [table.num_rows] * 2
     assert seen[0].ood_rows == seen[1].ood_rows and (seen[0].high == seen[1].high).all()
+    # Long enough that only Spark itself finds the damage in the middle.
+    whole = bytearray((tmp_path / "scored.parquet").read_bytes())
+    whole[4:200] = bytes(196)
+    (tmp_path / "scored.parquet").write_bytes(whole)
+    with pytest.raises(dm.InvalidInputError, match=r"Spark: .*scored\.parquet"):
+        dm.open_source(str(tmp_path), roles.scores, **columns, engine="spark").overview()
     with pytest.raises(dm.InvalidInputError, match="there is no file"):
         dm.open_source(str(tmp_path / "none.parquet"), roles.scores, **columns, engine="spark")
 

@@ -97,3 +97,37 @@ def test_confidences_and_missing_values():
 def test_what_cannot_be_opened(data, options, message):
     with pytest.raises(dm.InvalidInputError, match=message):
         dm.open_source(data, "s", loss="l", **options).overview()
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def text_for_numbers(path):
+    table = pq.ParquetFile(path).read()
+    pq.write_table(table.set_column(1, "score 1", table["score 1"].cast(pa.string())), path)
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
+@pytest.mark.parametrize("engine", ["duckdb", "dask"])
+@pytest.mark.parametrize(
+    ("damage", "words"), [(truncate, "part-9.parquet"), (text_for_numbers, "'score 1'")]
+)
+def test_trouble_in_the_tenth_file(engine, damage, words, tmp_path):
+    for place in range(11):
+        pq.write_table(TABLE.slice(20 * place, 20), tmp_path / f"part-{place}.parquet")
+    damage(tmp_path / "part-9.parquet")
+    with pytest.raises(dm.InvalidInputError, match=r"part-9\.parquet") as caught:
+        opened(tmp_path, engine=engine).overview()
+    assert words in str(caught.value)
+
+
+def test_a_task_of_dask_that_fails_is_told():
+    frame = dd.from_pandas(TABLE.to_pandas(), npartitions=3, sort=False)
+
+    def failing(part):
+        raise ValueError("no such luck")
+
+    shaky = frame.map_partitions(failing, meta=frame._meta)
+    with pytest.raises(dm.InvalidInputError, match="Dask: no such luck"):
+        opened(shaky).overview()

@@ -27,7 +27,7 @@ from demur.core.source import (
     Strip,
     Tally,
 )
-from demur.errors import InvalidInputError, MissingExtraError
+from demur.errors import DemurError, InvalidInputError, MissingExtraError
 from demur.sources.batched import BatchedSource, joined_rows
 from demur.sources.counting import take
 from demur.sources.frames import labelled_groups, standard_rows
@@ -172,9 +172,14 @@ class DaskSource:
         return [call(part, *shared, one) for part, one in zip(parts, seeds, strict=True)]
 
     def _compute(self, tasks: list[Any]) -> Any:
-        if self._client is None:
-            return dask("dask").compute(*tasks)
-        return self._client.gather(self._client.compute(tasks))
+        try:
+            if self._client is None:
+                return dask("dask").compute(*tasks)
+            return self._client.gather(self._client.compute(tasks))
+        except DemurError:
+            raise
+        except (OSError, TypeError, ValueError) as error:
+            raise InvalidInputError(f"Dask: {' '.join(str(error).split())[:1000]}") from None
 
 
 class _Partition(BatchedSource):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
+from demur.core.columns import check_names
 from demur.core.source import MEMORY, ScoreSource
 from demur.errors import InvalidInputError
+from demur.sources.files import is_number, open_stream
 from demur.sources.roles import Roles
+from demur.sources.scans import scan_of
 from demur.sources.standard import Missing
 
 Engine = Literal["duckdb", "spark", "dask"]
@@ -70,7 +74,7 @@ def open_source(
             from demur.sources.duckdb import DuckDBSource
 
             return DuckDBSource(data, roles, missing=missing, memory=memory, progress=progress)
-        data = _read(data, engine)
+        data = _read(data, engine, roles)
     return _kind(data)(data, roles, missing=missing, memory=memory)
 
 
@@ -111,22 +115,35 @@ def _kind(frame: Any) -> Callable[..., ScoreSource]:
     )
 
 
-def _read(data: Any, engine: Engine) -> Any:
+def _read(data: Any, engine: Engine, roles: Roles) -> Any:
     """Return files as a frame of a distributed engine."""
     paths = [os.fspath(path) for path in ([data] if isinstance(data, (str, os.PathLike)) else data)]
+    # What is not on this machine is not looked for here.
+    if any("://" in path for path in paths):
+        kind = "CSV" if paths[0].endswith(".csv") else "Parquet"
+    else:
+        scan = scan_of(paths)
+        kind = scan.kind
+        if kind == "Parquet":
+            _check_parquet(scan.files, roles)
     if engine == "spark":
         from demur.sources.spark import read_spark
 
-        return read_spark(paths, _format(paths))
+        return read_spark(paths, kind)
     from demur.sources.dask import read_dask
 
-    return read_dask(paths, _format(paths))
+    return read_dask(paths, kind)
 
 
-def _format(paths: Sequence[str]) -> str:
-    from demur.sources.scans import scan_of
-
-    # What is not on this machine is not looked for here.
-    if any("://" in path for path in paths):
-        return "CSV" if paths[0].endswith(".csv") else "Parquet"
-    return scan_of(list(paths)).kind
+def _check_parquet(files: Sequence[str], roles: Roles) -> None:
+    """Refuse a file that is cut short, or lacks a column, or has text where numbers must be."""
+    for file in files:
+        schema = open_stream(file).schema
+        keys = [part.partition("=")[0] for part in Path(file).parts if "=" in part]
+        check_names([*schema.names, *keys], roles.used(), repr(file))
+        for argument, name in roles.numeric():
+            if name in schema.names and not is_number(schema.field(name).type):
+                raise InvalidInputError(
+                    f"{argument}: column {name!r} of {file!r} holds {schema.field(name).type}, "
+                    "not numbers"
+                )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,8 @@ class SparkSource(PushedSource):
     """
 
     def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
-        found = frame.to_native().toArrow()
+        with _told():
+            found = frame.to_native().toArrow()
         return {name: _values(found.column(name)) for name in found.column_names}
 
     def _thinned(self, share: float, seed: int) -> Any:
@@ -124,12 +126,22 @@ def read_spark(paths: Sequence[str], kind: str) -> Any:
         raise InvalidInputError(
             f"Spark does not start: {' '.join(str(error).split())[:300]}; it needs Java 17 or newer"
         ) from None
-    try:
+    with _told():
         if kind == "CSV":
             return session.read.csv(list(paths), header=True, inferSchema=True)
         return session.read.parquet(*paths)
-    except spark("pyspark.errors").PySparkException as error:
-        raise InvalidInputError(f"Spark: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn failures of Spark into one of ours, without the places in its own code."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        lines = [line for line in str(error).splitlines() if not line.startswith("\tat ")]
+        raise InvalidInputError(f"Spark: {' '.join(' '.join(lines).split())[:1000]}") from None
 
 
 def spark(module: str) -> Any:
