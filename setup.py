@@ -13,7 +13,7 @@ setup(
             sources=sorted(path.as_posix() for path in sources.glob("*.c")),
             depends=sorted(path.as_posix() for path in sources.glob("*.h")),
             # x + t*y must round twice, as it does in NumPy: a fused operation rounds once.
-            extra_compile_args=["-std=c99", "-O3", "-ffp-contract=off"],
+            extra_compile_args=["-std=c99", "-O3", "-ffp-contract=off", "-fvisibility=hidden"],
             optional=True,
         )
     ]

@@ -6,7 +6,13 @@ _Ints32 = npt.NDArray[np.int32]
 _Floats = npt.NDArray[np.float64]
 
 def arrange(
-    scores: _Floats, point: _Floats, row: _Ints32, node: _Ints32, tilt: _Ints32, /
+    scores: _Floats,
+    room: npt.NDArray[np.uint64],
+    point: _Floats,
+    row: _Ints32,
+    node: _Ints32,
+    tilt: _Ints32,
+    /,
 ) -> tuple[int, int]: ...
 def enclose(node: _Ints32, point: _Floats, box: _Floats, /) -> None: ...
 def collect(

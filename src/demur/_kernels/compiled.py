@@ -81,7 +81,9 @@ def prepare(scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints) -> Tree:
     n = len(scores)
     point, row, node = np.empty((n, 2)), np.empty(n, np.int32), np.empty((2 * n, 3), np.int32)
     tilt = np.empty(1, np.int32)
-    points, nodes = _engine.arrange(np.ascontiguousarray(scores), point, row, node, tilt)
+    # NumPy asks for large pages, which random access needs.
+    room = np.empty(n, np.uint64)
+    points, nodes = _engine.arrange(np.ascontiguousarray(scores), room, point, row, node, tilt)
     point, node = point[:points], node[:nodes]
     box = np.empty((len(node), 4))
     _engine.enclose(node, point, box)

@@ -1,29 +1,31 @@
 /* What Python calls to build a tree, step by step. */
 #include "buffers.h"
 
-/* arrange(scores, point, row, node, tilt) -> number of distinct points, number of nodes */
+/* arrange(scores, room, point, row, node, tilt) -> number of distinct points, number of nodes */
 PyObject *build_arrange(PyObject *self, PyObject *args)
 {
     Buffers b = {.count = 0};
     double *scores, *point;
     int32_t *row, *tilt;
+    uint64_t *code;
     Node *node;
     int64_t points, nodes, n;
     int failed;
     (void)self;
-    if (!takes(args, 5) || !(scores = memory(&b, args, 0, -1))) return finish(&b, NULL);
+    if (!takes(args, 6) || !(scores = memory(&b, args, 0, -1))) return finish(&b, NULL);
     n = last_bytes(&b) / 16;
     if (n > INT32_MAX / 2) {
         PyErr_SetString(PyExc_ValueError, "more than 2^30 - 1 rows");
         return finish(&b, NULL);
     }
-    if (!(point = writable_memory(&b, args, 1, 16 * n)) ||
-        !(row = writable_memory(&b, args, 2, 4 * n)) ||
-        !(node = writable_memory(&b, args, 3, 2 * n * (int64_t)sizeof *node)) ||
-        !(tilt = writable_memory(&b, args, 4, 4)))
+    if (!(code = writable_memory(&b, args, 1, 8 * n)) ||
+        !(point = writable_memory(&b, args, 2, 16 * n)) ||
+        !(row = writable_memory(&b, args, 3, 4 * n)) ||
+        !(node = writable_memory(&b, args, 4, 2 * n * (int64_t)sizeof *node)) ||
+        !(tilt = writable_memory(&b, args, 5, 4)))
         return finish(&b, NULL);
     Py_BEGIN_ALLOW_THREADS
-    failed = tree_arrange(scores, n, point, row, node, tilt, &points, &nodes);
+    failed = tree_arrange(scores, n, code, point, row, node, tilt, &points, &nodes);
     Py_END_ALLOW_THREADS
     if (failed) return finish(&b, PyErr_NoMemory());
     return finish(&b, Py_BuildValue("LL", (long long)points, (long long)nodes));

@@ -9,7 +9,7 @@
 #include "search.h"
 
 #define STARTS 8          /* single directions tried per quarter */
-#define REFINEMENTS 6     /* times the distance to the best of them is halved */
+#define REFINEMENTS 3     /* times the distance to the best of them is halved */
 #define START_GAP 1e-3    /* relative; smaller improvements are left to the main search */
 #define RIGHT_ANGLE 1.5707963267948966
 

@@ -39,25 +39,57 @@ void sort_keyed(Keyed *a, Keyed *spare, int64_t n)
     if (from != a) memcpy(a, from, (size_t)n * sizeof *a);
 }
 
-static void distribute(const uint64_t *a, uint64_t *out, int64_t n, uint32_t *count, int pass)
+#define DIGITS (1 << DIGIT_BITS)
+#define FEW 48 /* codes that are sorted by insertion */
+
+static inline int digit_of(uint64_t code, int digit)
 {
-    uint32_t total = 0;
-    for (int d = 0; d < 1 << RADIX_BITS; d++) {
-        uint32_t here = count[d];
-        count[d] = total;
-        total += here;
-    }
-    for (int64_t i = 0; i < n; i++) out[count[digit_of(a[i], pass)]++] = a[i];
+    return (int)(sorted_part(code) >> (digit * DIGIT_BITS)) & (DIGITS - 1);
 }
 
-void sort_codes(uint64_t *a, uint64_t *spare, int64_t n, Digits *digits)
+static void insert_codes(const uint64_t *from, int64_t n, uint64_t *to)
 {
-    uint64_t *from = a, *to = spare;
-    for (int pass = 0; pass < RADIX_PASSES; pass++) {
-        distribute(from, to, n, digits->count[pass], pass);
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t moving = from[i];
+        int64_t j = i;
+        for (; j > 0 && sorted_part(to[j - 1]) > sorted_part(moving); j--) to[j] = to[j - 1];
+        to[j] = moving;
+    }
+}
+
+/* Sort a bucket from `from` into `to`, the least digit first. */
+static void sort_bucket(uint64_t *from, int64_t n, uint64_t *to)
+{
+    uint32_t count[LATER][DIGITS] = {{0}};
+    for (int64_t i = 0; i < n; i++)
+        for (int d = 0; d < LATER; d++) count[d][digit_of(from[i], d)]++;
+    for (int d = 0; d < LATER; d++) {
+        uint32_t total = 0;
+        for (int k = 0; k < DIGITS; k++) {
+            uint32_t here = count[d][k];
+            count[d][k] = total;
+            total += here;
+        }
+        for (int64_t i = 0; i < n; i++) to[count[d][digit_of(from[i], d)]++] = from[i];
         uint64_t *swap = from;
         from = to;
         to = swap;
     }
-    memcpy(a, from, (size_t)n * sizeof *a);
+}
+
+void sort_codes(uint64_t *a, uint64_t *spare, int64_t n, const uint32_t *in_bucket)
+{
+    uint32_t end[BUCKETS], total = 0;
+    for (int b = 0; b < BUCKETS; b++) {
+        end[b] = total;
+        total += in_bucket[b];
+    }
+    for (int64_t i = 0; i < n; i++) spare[end[bucket_of(a[i])]++] = a[i];
+    for (int b = 0; b < BUCKETS; b++) {
+        int64_t size = in_bucket[b], first = end[b] - size;
+        if (size <= FEW)
+            insert_codes(spare + first, size, a + first);
+        else
+            sort_bucket(spare + first, size, a + first);
+    }
 }

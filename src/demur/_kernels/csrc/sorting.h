@@ -12,31 +12,23 @@ typedef struct {
 /* Sort by key; `spare` has room for n. */
 void sort_keyed(Keyed *a, Keyed *spare, int64_t n);
 
-/* Digits of RADIX_BITS bits, the most significant last, and how often each value occurs. */
-#define RADIX_BITS 11
-#define RADIX_PASSES 3
+/* Codes are sorted by their leading bits: first by BUCKET_BITS of them, then within each bucket,
+ * which fits into the cache, by LATER digits of DIGIT_BITS. */
+#define BUCKET_BITS 11
+#define BUCKETS (1 << BUCKET_BITS)
+#define DIGIT_BITS 10
+#define LATER 3
 
-typedef struct {
-    uint32_t count[RADIX_PASSES][1 << RADIX_BITS];
-} Digits;
+static inline int bucket_of(uint64_t code) { return (int)(code >> (64 - BUCKET_BITS)); }
 
-static inline int digit_of(uint64_t code, int pass)
+/* The part of a code that counts. */
+static inline uint64_t sorted_part(uint64_t code)
 {
-    return (int)(code >> (64 - RADIX_BITS * (RADIX_PASSES - pass))) & ((1 << RADIX_BITS) - 1);
+    return code >> (64 - BUCKET_BITS - LATER * DIGIT_BITS);
 }
 
-static inline void count_digits(Digits *digits, uint64_t code)
-{
-    for (int pass = 0; pass < RADIX_PASSES; pass++) digits->count[pass][digit_of(code, pass)]++;
-}
-
-/* The part of a code that its digits cover. */
-static inline uint64_t counted_part(uint64_t code)
-{
-    return code >> (64 - RADIX_BITS * RADIX_PASSES);
-}
-
-/* Sort codes by their counted part, stably; `spare` has room for n. */
-void sort_codes(uint64_t *a, uint64_t *spare, int64_t n, Digits *digits);
+/* Sort codes by their sorted part, stably, given the number of codes in each bucket; `spare` has
+ * room for n. */
+void sort_codes(uint64_t *a, uint64_t *spare, int64_t n, const uint32_t *in_bucket);
 
 #endif

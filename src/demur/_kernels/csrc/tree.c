@@ -19,6 +19,15 @@
 #define KNOT_BITS 8
 #define KNOTS (1 << KNOT_BITS)
 #define AHEAD 24
+#define TOGETHER 512 /* rows whose keys are made together */
+
+/* Compiled several times; the version with the widest vectors the processor has is called. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
 
 typedef struct {
     double edge[KNOTS + 1]; /* quantiles 0, 1/KNOTS, ..., 1 of the sample */
@@ -59,15 +68,21 @@ static int learn_ranks(const double *scores, int64_t n, int column, int fine, Ra
     return 0;
 }
 
-/* Rank in 0 .. 2^(KNOT_BITS + fine) - 1. */
-static inline uint64_t rank_of(double score, const Ranks *ranks)
+/* Ranks in 0 .. 2^(KNOT_BITS + fine) - 1, without a branch on data. */
+WIDE static void rank_all(const double *score, int n, const Ranks *ranks, uint64_t *rank)
 {
     const double *inner = ranks->edge + 1;
-    int at = 0, last = (1 << ranks->fine) - 1;
-    for (int step = KNOTS / 2; step > 0; step /= 2) at += inner[at + step - 1] <= score ? step : 0;
-    double within = (score - ranks->edge[at]) * ranks->steps[at];
-    int fine = within > 0 ? (within < last ? (int)within : last) : 0;
-    return (uint64_t)((at << ranks->fine) | fine);
+    double last = ldexp(1, ranks->fine) - 1;
+    for (int i = 0; i < n; i++) {
+        double value = score[2 * i];
+        int64_t at = 0;
+        for (int step = KNOTS / 2; step > 0; step /= 2)
+            at += inner[at + step - 1] <= value ? step : 0;
+        double within = (value - ranks->edge[at]) * ranks->steps[at];
+        within = within > 0 ? within : 0;
+        within = within < last ? within : last;
+        rank[i] = (uint64_t)(at << ranks->fine) | (uint64_t)(int32_t)within;
+    }
 }
 
 /* Put zeros between the lowest 32 bits. */
@@ -78,6 +93,11 @@ static inline uint64_t spaced(uint64_t x)
     x = (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
     x = (x | x << 2) & 0x3333333333333333u;
     return (x | x << 1) & 0x5555555555555555u;
+}
+
+WIDE static void interleave(uint64_t *a, const uint64_t *b, int n)
+{
+    for (int i = 0; i < n; i++) a[i] = spaced(a[i]) << 1 | spaced(b[i]);
 }
 
 static int64_t row_of(uint64_t code, int row_bits)
@@ -120,19 +140,26 @@ static void sort_equal_digits(const double *scores, uint64_t *code, uint64_t *sp
                               int row_bits)
 {
     for (int64_t i = 0, j; i < n; i = j) {
-        for (j = i + 1; j < n && counted_part(code[j]) == counted_part(code[i]);) j++;
+        for (j = i + 1; j < n && sorted_part(code[j]) == sorted_part(code[i]);) j++;
         if (j > i + 1) sort_values(scores, code + i, spare, j - i, row_bits);
     }
 }
 
 static void make_codes(const double *scores, int64_t n, const Ranks *ranks, uint64_t *code,
-                       Digits *digits)
+                       uint32_t *in_bucket)
 {
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t key = spaced(rank_of(scores[2 * i], ranks)) << 1 |
-                       spaced(rank_of(scores[2 * i + 1], ranks + 1));
-        code[i] = key << (64 - 2 * (KNOT_BITS + ranks->fine)) | (uint64_t)i;
-        count_digits(digits, code[i]);
+    uint64_t other[TOGETHER];
+    int free_bits = 64 - 2 * (KNOT_BITS + ranks->fine);
+    for (int64_t first = 0; first < n; first += TOGETHER) {
+        int count = n - first < TOGETHER ? (int)(n - first) : TOGETHER;
+        uint64_t *key = code + first;
+        rank_all(scores + 2 * first, count, ranks, key);
+        rank_all(scores + 2 * first + 1, count, ranks + 1, other);
+        interleave(key, other, count);
+        for (int i = 0; i < count; i++) {
+            key[i] = key[i] << free_bits | (uint64_t)(first + i);
+            in_bucket[bucket_of(key[i])]++;
+        }
     }
 }
 
@@ -210,38 +237,36 @@ static int bits_for(int64_t n)
     return bits;
 }
 
-static int arrange(const double *scores, int64_t n, uint64_t *code, Ranks *ranks, Digits *digits,
-                   double *point, int32_t *row, int64_t *points)
+static int arrange(const double *scores, int64_t n, uint64_t *code, Ranks *ranks,
+                   uint32_t *in_bucket, double *point, int32_t *row, int64_t *points)
 {
     int row_bits = bits_for(n), fine = (64 - row_bits) / 2 - KNOT_BITS;
     /* The points are written last: until then their room serves the sort. */
     uint64_t *spare = (uint64_t *)point;
     if (learn_ranks(scores, n, 0, fine, ranks) || learn_ranks(scores, n, 1, fine, ranks + 1))
         return -1;
-    make_codes(scores, n, ranks, code, digits);
-    sort_codes(code, spare, n, digits);
+    make_codes(scores, n, ranks, code, in_bucket);
+    sort_codes(code, spare, n, in_bucket);
     sort_equal_digits(scores, code, spare, n, row_bits);
     *points = merge_equal(scores, n, code, row_bits, point, row);
     return 0;
 }
 
-int tree_arrange(const double *scores, int64_t n, double *point, int32_t *row, Node *node,
-                 int32_t *tilt, int64_t *points, int64_t *nodes)
+int tree_arrange(const double *scores, int64_t n, uint64_t *code, double *point, int32_t *row,
+                 Node *node, int32_t *tilt, int64_t *points, int64_t *nodes)
 {
     *tilt = 0;
     *points = *nodes = 0;
     if (n == 0) return 0;
     Ranks *ranks = malloc(2 * sizeof *ranks);
-    Digits *digits = calloc(1, sizeof *digits);
-    uint64_t *code = malloc((size_t)n * sizeof *code);
-    int failed = !ranks || !digits || !code ||
-                 arrange(scores, n, code, ranks, digits, point, row, points);
+    uint32_t *in_bucket = calloc(BUCKETS, sizeof *in_bucket);
+    int failed = !ranks || !in_bucket ||
+                 arrange(scores, n, code, ranks, in_bucket, point, row, points);
     if (!failed) {
         *tilt = tilt_between(ranks[0].spread, ranks[1].spread);
         *nodes = grow((const uint32_t *)code, *points, node);
     }
-    free(code);
-    free(digits);
+    free(in_bucket);
     free(ranks);
     return failed ? -1 : 0;
 }

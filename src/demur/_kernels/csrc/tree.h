@@ -46,9 +46,10 @@ static inline void add_row(int64_t *into, const int64_t *row, int width)
 }
 
 /* Sort n scores along the curve into distinct points, note which point each row is, and split
- * the curve into nodes, of which there are at most 2*points. Returns -1 without memory. */
-int tree_arrange(const double *scores, int64_t n, double *point, int32_t *row, Node *node,
-                 int32_t *tilt, int64_t *points, int64_t *nodes);
+ * the curve into nodes, of which there are at most 2*points; `code` is room for n numbers.
+ * Returns -1 without memory. */
+int tree_arrange(const double *scores, int64_t n, uint64_t *code, double *point, int32_t *row,
+                 Node *node, int32_t *tilt, int64_t *points, int64_t *nodes);
 void tree_enclose(const Node *node, int64_t nodes, const double *point, double *box);
 /* `mass` must be zero. */
 void tree_collect(const int32_t *row, int64_t n, const int64_t *id, const int64_t *ood,
