@@ -1,5 +1,6 @@
 """`demur report` and `demur demo` as a user runs them."""
 
+import html
 import json
 import re
 import shlex
@@ -183,3 +184,40 @@ def test_tune_writes_a_report_beside_the_rule(tmp_path):
     done = run(tmp_path, *options, "--report", "page.html")
     assert done.returncode == 2 and "--force" in done.stderr
     assert (tmp_path / "rule.json").read_text() == before
+
+
+def test_tune_with_a_guarantee_writes_a_report(tmp_path):
+    write_table(make_table(seed=1, n_id=900, n_ood=500), tmp_path / "s.csv")
+    scores = ["--scores", "msp,knn_conf", "--confidence", "knn_conf"]
+    bounds = [*COLUMNS, "--min-tpr", ".5", "--max-fpr", ".3", "--holdout", ".3", "--seed", "2"]
+    common = ["s.csv", *scores, *bounds, "--guarantee", ".9", "--json"]
+    done = run(tmp_path, "tune", *common, "-o", "rule.json", "--report", "page.html")
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    # The rule that is saved has the promise; it reads the column as it is.
+    rule = dm.Rule.load(tmp_path / "rule.json")
+    assert json.loads(rule.to_json()) == printed["rule"] and rule.direction[1] <= 0
+    # The page is about the best rule without one and tells both, as that of `demur report`.
+    report = json.loads(run(tmp_path, "report", *common, "--folds", "0").stdout)
+    data, page = page_data(tmp_path / "page.html")
+    assert data["scores"] == ["msp", "-knn_conf"] and report["decision"] in page
+    assert report["rule"]["threshold"] != rule.threshold
+    statements = report["promises"]["statements"]
+    assert re.findall(r'data-statement="(\w+)"', page) == [s["key"] for s in statements]
+    assert statements[-1]["key"] == "guaranteed" and "\u2212knn_conf" in statements[-1]["source"]
+    assert html.escape(statements[-1]["source"]) in page
+    limit = statements[-1]["rates"]["selective risk"]["high"]
+    assert limit == printed["guarantee"]["selective_risk"]
+
+
+def test_a_page_tells_why_no_rule_can_be_guaranteed(tmp_path):
+    write_table(make_table(seed=1, n_id=40, n_ood=20), tmp_path / "few.csv")
+    common = ["tune", "few.csv", "--scores", "knn", *COLUMNS, "--min-tpr", ".5", "--max-fpr", ".3"]
+    options = ["--guarantee", ".95", "-o", "no.json", "--report", "page.html"]
+    done = run(tmp_path, *common, *options)
+    assert done.returncode == 3
+    assert not (tmp_path / "no.json").exists()
+    reason = done.stderr[done.stderr.index("no rule is proven") :].strip()
+    page = page_data(tmp_path / "page.html")[1]
+    assert html.escape(reason) in page
+    assert "No rule can be promised to keep the bounds" in page

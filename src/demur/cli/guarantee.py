@@ -1,10 +1,13 @@
-"""How `demur tune --guarantee` prints a rule that comes with a promise."""
+"""A rule that comes with a promise: how `demur` finds and prints it."""
 
 from __future__ import annotations
 
 import click
 
 from demur.cli.output import OutputOptions
+from demur.cli.progress import Progress
+from demur.cli.raw_columns import promise_on_raw_columns
+from demur.cli.search import SearchOptions
 from demur.cli.texts import (
     decision,
     echo_json,
@@ -16,18 +19,65 @@ from demur.cli.texts import (
     rule_data,
     sample_data,
 )
-from demur.core.rates import OperatingPoint
+from demur.core.models import RejectionModel
+from demur.core.program import Number
+from demur.core.rates import OperatingPoint, evaluate
 from demur.core.sample import Sample
-from demur.guarantees.certified_tuning import CertifiedTuning
+from demur.errors import InfeasibleError
+from demur.guarantees.certified_tuning import CertifiedTuning, tune_certified
 from demur.report.evidence import guarantee_data
 
 
-def print_guarantee(
+def tune_promised(
+    sample: Sample,
+    model: RejectionModel,
+    confidence: Number,
+    *,
+    search: SearchOptions,
+    seed: int,
+    max_loss: Number | None,
+) -> CertifiedTuning | InfeasibleError:
+    """Return the rule with its promise, or the error that says why there is none."""
+    with Progress("tuning with a guarantee"):
+        try:
+            return tune_certified(
+                sample,
+                model,
+                confidence=float(confidence),
+                max_loss=max_loss,
+                directions=search.directions,
+                search=search.search,
+                rng=seed,
+            )
+        except InfeasibleError as error:
+            return error
+
+
+def finish_promised(
+    promised: CertifiedTuning | InfeasibleError,
+    test: Sample | None,
+    prior: Number | None,
+    confidence: tuple[str, ...],
+    out: OutputOptions,
+) -> None:
+    """Save the rule for the columns as they are, and print its promise; raise if there is none."""
+    with out.infeasible_as_json():
+        if isinstance(promised, InfeasibleError):
+            raise promised
+    fresh = None
+    if test is not None:
+        fresh = (evaluate(promised.rule, test, model=promised.model, ood_prior=prior), test)
+    promised = promise_on_raw_columns(promised, confidence)
+    if out.output is not None:
+        promised.rule.save(out.output)
+    _print(promised, fresh, out)
+
+
+def _print(
     promised: CertifiedTuning,
     fresh: tuple[OperatingPoint, Sample] | None,
     out: OutputOptions,
 ) -> None:
-    """Print the rule, the promise, and what was seen on held-out rows if there are any."""
     rule = promised.rule
     if out.as_json:
         held_out = None if fresh is None else point_data(fresh[0]) | {"rows": sample_data(fresh[1])}

@@ -135,6 +135,13 @@ class Rows:
             confidence=self.confidence,
         )
 
+    def as_doubts(self) -> Rows:
+        """Return the rows with flipped confidences as columns of their own, called ``-name``."""
+        flipped = {name: f"-{name}" for name in self.confidence}
+        columns = self.columns | {new: -self.columns[old] for old, new in flipped.items()}
+        scores = tuple(tuple(flipped.get(name, name) for name in names) for names in self.scores)
+        return replace(self, columns=columns, scores=scores, confidence=())
+
 
 def read_rows(
     options: DataOptions,

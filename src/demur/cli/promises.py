@@ -8,14 +8,12 @@ from dataclasses import dataclass
 import click
 
 from demur.cli.deployed import read_scores
+from demur.cli.guarantee import tune_promised
 from demur.cli.options import Command, Number, gathered, option
-from demur.cli.progress import Progress
 from demur.cli.resampling import ResamplingOptions, folds_option
 from demur.cli.search import SearchOptions
 from demur.core.program import Number as Bound
 from demur.core.sample import Sample
-from demur.errors import InfeasibleError
-from demur.guarantees.certified_tuning import CertifiedTuning, tune_certified
 from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.report.promises import Evidence
 from demur.tuning.result import Tuning
@@ -53,37 +51,18 @@ class PromiseOptions:
         # A bound on every OOD set cannot be cross-validated as one on all of them.
         folds = 0 if search.fpr_of == "worst" else self.folds
         cross = resampling.cross(train, tuning.model, folds=folds, search=search, seed=seed)
+        guaranteed = None
+        if self.guarantee is not None:
+            guaranteed = tune_promised(
+                train, tuning.model, self.guarantee, search=search, seed=seed, max_loss=max_loss
+            )
         return Evidence(
             cross=cross,
             bootstrap=resampling.bootstrap(train, tuning.model, search=search, seed=seed),
-            guaranteed=self._guaranteed(tuning, train, search, seed, max_loss),
+            guaranteed=guaranteed,
             prior_range=self.prior_range,
             prior_estimate=self._prior(tuning, test, columns, float(resampling.level)),
         )
-
-    def _guaranteed(
-        self,
-        tuning: Tuning,
-        train: Sample,
-        search: SearchOptions,
-        seed: int,
-        max_loss: Bound | None,
-    ) -> CertifiedTuning | InfeasibleError | None:
-        if self.guarantee is None:
-            return None
-        with Progress("tuning with a guarantee"):
-            try:
-                return tune_certified(
-                    train,
-                    tuning.model,
-                    confidence=float(self.guarantee),
-                    max_loss=max_loss,
-                    directions=search.directions,
-                    search=search.search,
-                    rng=seed,
-                )
-            except InfeasibleError as error:
-                return error
 
     def _prior(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import click
 import numpy as np
@@ -119,7 +119,7 @@ def command(
     rows.sample(names)
     text = _command_line(data, names, confidence, split)
     columns = names, rows.confidence
-    rows = _as_doubts(rows)
+    rows = rows.as_doubts()
     held = split.held(rows)
     train, test = samples(rows, rows.scores[0], held)
     if model.needs_ood and train.n_ood == 0:
@@ -160,14 +160,6 @@ def command(
         if out.output is not None:
             report.to_html(out.output)
     _print(report, out)
-
-
-def _as_doubts(rows: Rows) -> Rows:
-    """Return the rows with flipped confidences as columns of their own, called ``-name``."""
-    flipped = {name: f"-{name}" for name in rows.confidence}
-    columns = rows.columns | {new: -rows.columns[old] for old, new in flipped.items()}
-    scores = tuple(tuple(flipped.get(name, name) for name in names) for names in rows.scores)
-    return replace(rows, columns=columns, scores=scores, confidence=())
 
 
 def _methods(rows: Rows, held: BoolArray | None) -> dict[str, Sample | tuple[Sample, Sample]]:

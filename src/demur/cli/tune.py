@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from demur.cli.guarantee import print_guarantee
+from demur.cli.guarantee import finish_promised, tune_promised
 from demur.cli.holdout import HoldoutOptions, holdout_options, samples
 from demur.cli.inputs import (
     DataOptions,
@@ -19,12 +19,9 @@ from demur.cli.inputs import (
 from demur.cli.models import ModelOptions, model_options
 from demur.cli.options import Number, SectionCommand, option
 from demur.cli.output import OutputOptions, note, output_options
+from demur.cli.page import page_of
 from demur.cli.progress import Progress
-from demur.cli.raw_columns import (
-    counts_on_raw_columns,
-    on_raw_columns,
-    promise_on_raw_columns,
-)
+from demur.cli.raw_columns import counts_on_raw_columns, on_raw_columns
 from demur.cli.search import SearchOptions, search_options
 from demur.cli.streaming import EngineOptions, engine_options, refuse_in_stream, tune_stream
 from demur.cli.texts import (
@@ -44,8 +41,6 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import Overview
 from demur.errors import InvalidInputError
-from demur.guarantees.certified_tuning import tune_certified
-from demur.report.report import Report
 from demur.tuning.result import Tuning
 from demur.tuning.tune import tune
 
@@ -81,7 +76,11 @@ Examples:
     "--max-loss", type=Number(), help="Largest possible loss, if losses are not 0 and 1."
 )
 @option("Output")(
-    "--report", type=click.Path(), metavar="FILE", help="Write an HTML page to explore and show."
+    "--report",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write an HTML page to explore and show; with --guarantee, it is about the rule "
+    "without one, and states the promise of the other beside it.",
 )
 @option("Output")(
     "--counts",
@@ -117,10 +116,6 @@ def command(
         raise click.UsageError("--max-fpr and --prior need OOD rows: name their column with --ood")
     out.check()
     if report is not None:
-        if guarantee is not None:
-            raise click.UsageError(
-                "--report is about a rule without a guarantee; demur report --guarantee shows both"
-            )
         replace(out, output=report).check()
     if counts is not None:
         replace(out, output=counts).check()
@@ -145,25 +140,16 @@ def command(
         with Progress("counting"):
             counts_on_raw_columns(train, rows.confidence, search).save(counts)
         note(f"the counts are in {counts}")
+    promised = None
     if guarantee is not None:
         if search.fpr_of != "pooled":
             raise click.UsageError("--guarantee bounds the FPR of all OOD rows together")
-        with Progress("tuning with a guarantee"), out.infeasible_as_json():
-            promised = tune_certified(
-                train,
-                asked,
-                confidence=float(guarantee),
-                max_loss=max_loss,
-                directions=search.directions,
-                search=search.search,
-                rng=split.seed,
-            )
-        fresh = None if test is None else (_point(promised.rule, test, asked, model.prior), test)
-        promised = promise_on_raw_columns(promised, rows.confidence)
-        if out.output is not None:
-            promised.rule.save(out.output)
-        print_guarantee(promised, fresh, out)
-        return
+        promised = tune_promised(
+            train, asked, guarantee, search=search, seed=split.seed, max_loss=max_loss
+        )
+        if report is None:
+            finish_promised(promised, test, model.prior, rows.confidence, out)
+            return
     label = f"tuning on {train.n_id + train.n_ood:,} rows"
     with Progress(label), out.infeasible_as_json():
         tuned = tune(
@@ -173,21 +159,16 @@ def command(
             search=search.search,
             ood=search.fpr_of,
         )
+    if report is not None:
+        page = page_of(rows, held, tuned, promised=promised, max_loss=max_loss, search=search)
+        page.to_html(report)
+        note(f"the report is in {report}")
+    if promised is not None:
+        finish_promised(promised, test, model.prior, rows.confidence, out)
+        return
     points: Points = {"tuned on": (_point(tuned.rule, train, asked, model.prior), train)}
     if test is not None:
         points["held out"] = (_point(tuned.rule, test, asked, model.prior), test)
-    if report is not None:
-        with Progress("writing the report"):
-            page = Report.of(
-                train,
-                tuned,
-                held_out=test,
-                max_loss=max_loss,
-                directions=search.allowed,
-                search=search.search,
-            )
-            page.to_html(report)
-        note(f"the report is in {report}")
     _finish(tuned, points, rows.confidence, out)
 
 
