@@ -107,7 +107,7 @@ def command(
     click.echo()
     click.echo("The tuned numbers are optimistic: quote the others.")
     if found is not None and found.unable:
-        click.echo(f"{found.unable} replicates had no rule and are left out.")
+        click.echo(f"{found.unable} replicates had no rule; the tuned one stayed.")
     if cross is not None and cross.unable:
         click.echo(f"{cross.unable} folds had no rule and are left out.")
     click.echo(ONLY_THESE_OOD)

@@ -11,6 +11,7 @@ from demur._arrays import FloatArray
 from demur.core.models import RejectionModel
 from demur.core.sample import Sample
 from demur.guarantees.intervals import Interval, miss
+from demur.guarantees.limits import angle_interval, student_interval
 from demur.guarantees.parallel import Progress
 from demur.guarantees.replicates import Retuning, replicate, values
 from demur.guarantees.splits import Seed
@@ -63,7 +64,7 @@ class Bootstrap:
     confidence: float
     replicates: int
     unable: int
-    """Replicates in which no rule met the bounds; left out of the measures."""
+    """Replicates in which no rule met the bounds: the tuned rule stayed."""
 
 
 def bootstrap(
@@ -81,12 +82,14 @@ def bootstrap(
     """Tune on `sample` and say how much of the result is the optimism of tuning.
 
     In every replicate ID rows and OOD rows are drawn anew, each side (and each OOD set) by
-    itself, and the rule is tuned anew. The replicate's rule on the rows drawn, against the same
+    itself, and the rule is tuned anew; where no rule meets the bounds on the rows drawn, the
+    rule tuned on the sample stays. The replicate's rule on the rows drawn, against the same
     rule on the whole sample, plays the part of the tuned rule on the sample against the truth;
     the quantiles of that difference, put on the apparent rate, are the interval (the basic
-    bootstrap; for shares on the scale of the arcsine of the root). Intervals hold one at a time
-    and approximately: they cannot see losses that never happened in the sample. For a promise
-    use `certify` or `tune_certified`.
+    bootstrap). Shares are compared as angles (the arcsine of the root), other rates as multiples
+    of their standard errors: on these scales the spread does not depend on the rate. Intervals
+    hold one at a time and approximately: they cannot see losses that never happened in the
+    sample. For a promise use `certify` or `tune_certified`.
 
     Parameters
     ----------
@@ -110,59 +113,38 @@ def bootstrap(
     """
     tail = miss(confidence) / 2
     tuned = tune(sample, model, directions=directions, search=search)
-    rates = replicate(
+    names = measures(model)
+    # Under the 0/1 loss the selective risk is a share like the other rates.
+    shares = (*_RATES, *(("selective_risk",) if np.isin(sample.id_loss, (0, 1)).all() else ()))
+    found = replicate(
         [(sample, tuned.rule)],
         Retuning(model, directions, search),
+        with_errors=not set(names) <= set(shares),
         replicates=replicates,
         rng=rng,
         workers=workers,
         progress=progress,
-    )[:, 0]
-    names = measures(model)
+    )
     apparent = values(tuned.point, names)
-    # Under the 0/1 loss the selective risk is a share like the other rates.
-    shares = (*_RATES, *(("selective_risk",) if np.isin(sample.id_loss, (0, 1)).all() else ()))
+
+    def measure(i: int, name: str) -> Measure:
+        in_bag, on_sample, out_of_bag = found.rates[:, 0, :, i].T
+        if name in shares:
+            interval = angle_interval(apparent[i], in_bag, on_sample, tail)
+        else:
+            error, errors = float(found.error[i]), found.errors[:, i]
+            interval = student_interval(
+                apparent[i], error, in_bag, on_sample, errors, tail, least=0.0
+            )
+        return Measure(apparent[i], interval, in_bag, on_sample, out_of_bag)
+
     return Bootstrap(
         tuned=tuned,
-        measures={
-            name: measure(
-                apparent[i], rates[..., i], tail, within=(0.0, 1.0 if name in shares else np.inf)
-            )
-            for i, name in enumerate(names)
-        },
+        measures={name: measure(i, name) for i, name in enumerate(names)},
         confidence=confidence,
         replicates=replicates,
-        unable=int(np.isnan(rates).all(axis=(1, 2)).sum()),
+        unable=int(found.unable.sum()),
     )
-
-
-def measure(
-    apparent: float, rates: FloatArray, tail: float, *, within: tuple[float, float]
-) -> Measure:
-    """Return one measure from its values in every replicate and view, shape (replicates, 3).
-
-    Shares are compared as angles: their spread shrinks towards 0 and 1, that of the angles does
-    not, so what was seen around one rate can be put on another.
-    """
-    in_bag, on_sample, out_of_bag = rates.T
-    to, back = (_angle, _share) if within == (0.0, 1.0) else (np.asarray, np.asarray)
-    shift = to(on_sample) - to(in_bag)
-    shift = shift[~np.isnan(shift)]
-    low = high = np.nan
-    if len(shift):
-        # Of so many replicates and the truth, each is equally likely to be beyond these.
-        low, high = np.quantile(shift, [tail, 1 - tail], method="weibull")
-    ends = back(to(np.array(apparent)) + np.array([low, high]))
-    interval = Interval(*np.clip(ends, *within).tolist())
-    return Measure(apparent, interval, in_bag, on_sample, out_of_bag)
-
-
-def _angle(share: FloatArray) -> FloatArray:
-    return np.arcsin(np.sqrt(share))
-
-
-def _share(angle: FloatArray) -> FloatArray:
-    return np.asarray(np.sin(np.clip(angle, 0, np.pi / 2)) ** 2)
 
 
 def _mean(rates: FloatArray) -> float:

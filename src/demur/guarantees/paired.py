@@ -10,8 +10,9 @@ import numpy as np
 from demur.core.models import RejectionModel
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.guarantees.bootstrap import Measure, measure
+from demur.guarantees.bootstrap import Measure
 from demur.guarantees.intervals import miss
+from demur.guarantees.limits import student_interval
 from demur.guarantees.parallel import Progress
 from demur.guarantees.replicates import Retuning, replicate, values
 from demur.guarantees.splits import Seed
@@ -32,7 +33,7 @@ class Comparison:
     confidence: float
     replicates: int
     unable: int
-    """Replicates in which one of the two met no rule; left out."""
+    """Replicates in which one of the two met no rule: its tuned rule stayed."""
 
 
 def compare(
@@ -51,7 +52,8 @@ def compare(
     """Compare two methods, each tuned under `model`, on the same rows in the same order.
 
     The bootstrap of `bootstrap`, with the same rows drawn for both: what the methods share,
-    easy and hard inputs, cancels in the difference.
+    easy and hard inputs, cancels in the difference. Differences are compared as multiples of
+    their standard errors, from the rows on which the methods differ and one row more.
 
     Parameters
     ----------
@@ -73,9 +75,10 @@ def compare(
     _check_same_rows(first, second)
     tail = miss(confidence) / 2
     tuned = [tune(s, model, directions=directions, search=search) for s in (first, second)]
-    rates = replicate(
+    found = replicate(
         [(first, tuned[0].rule), (second, tuned[1].rule)],
         Retuning(model, directions, search),
+        with_errors=True,
         replicates=replicates,
         rng=rng,
         workers=workers,
@@ -83,17 +86,22 @@ def compare(
     )
     names = measures(model)
     apparent = np.array(values(tuned[0].point, names)) - values(tuned[1].point, names)
-    differences = rates[:, 0] - rates[:, 1]
+    differences = found.rates[:, 0] - found.rates[:, 1]
+
+    def measure(i: int) -> Measure:
+        in_bag, on_sample, out_of_bag = differences[..., i].T
+        interval = student_interval(
+            float(apparent[i]), float(found.error[i]), in_bag, on_sample, found.errors[:, i], tail
+        )
+        return Measure(float(apparent[i]), interval, in_bag, on_sample, out_of_bag)
+
     return Comparison(
         first=tuned[0],
         second=tuned[1],
-        differences={
-            name: measure(float(apparent[i]), differences[..., i], tail, within=(-np.inf, np.inf))
-            for i, name in enumerate(names)
-        },
+        differences={name: measure(i) for i, name in enumerate(names)},
         confidence=confidence,
         replicates=replicates,
-        unable=int(np.isnan(differences).all(axis=(1, 2)).sum()),
+        unable=int(found.unable.sum()),
     )
 
 
