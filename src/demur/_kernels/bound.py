@@ -13,6 +13,7 @@ can be added up in the tree.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -122,51 +123,43 @@ def judge(
     possible = problem.allows(most, accepted[OOD:])
     if best is None:
         return Bound(possible, np.full(len(most), -np.inf))
-    least, error = _least(problem, cheap, best.value, accepted, crossing, problem.min_id)
+    bound, error = _bounds(problem, cheap, best.value, accepted, crossing)
+    least = bound(problem.min_id)
     value = np.where(possible, best.value + _per(problem, least - error, accepted), np.inf)
     if slack > 0:
         return Bound(possible & (value < best.value - slack), value)
     # Values differ by at least this much, unless rounding blurs them.
     step = 1 / best.id if problem.per_id else 1.0
     better = least <= np.where(error < step / 4, -step / 2, error)
-    more, _ = _least(problem, cheap, best.value, accepted, crossing, best.id + 1)
-    equal, _ = _least(problem, cheap, best.value, accepted, crossing, best.id)
     nO = accepted[OOD:].sum(axis=0)
     level = nO <= best.ood if ties else nO < best.ood
-    better |= (more <= error) & (most > best.id)
-    better |= (equal <= error) & (most >= best.id) & level
+    better |= (bound(best.id + 1) <= error) & (most > best.id)
+    better |= (bound(best.id) <= error) & (most >= best.id) & level
     return Bound(possible & better, value)
 
 
-def _least(
-    problem: Problem,
-    cheap: Cheap,
-    value: float,
-    accepted: _Floats,
-    crossing: _Floats,
-    min_id: int,
-) -> tuple[_Floats, _Floats]:
-    """Return a lower bound on F given nI >= `min_id`, and its rounding error."""
+def _bounds(
+    problem: Problem, cheap: Cheap, value: float, accepted: _Floats, crossing: _Floats
+) -> tuple[Callable[[int], _Floats], _Floats]:
+    """Return a lower bound on F, given that nI reaches some mass, and its rounding error."""
     h = problem.gain(value)
     fixed = 0.0 if problem.per_id else -value
-    paid = problem.loss * accepted[LOSS] + problem.ood * accepted[OOD:].sum(axis=0)
+    paid = problem.loss * accepted[LOSS]
+    if problem.ood:
+        paid = paid + problem.ood * accepted[OOD:].sum(axis=0)
     gained = h * accepted[ID]
     _, cheap_id, cheap_loss = crossing
     # At an h below the dearest cheap price some of them no longer pay: bound them one by one.
-    extra = problem.loss * cheap_loss - max(h, cheap.dearest) * cheap_id
-    extra = np.maximum(extra, -h * cheap_id)
-    missing = np.maximum(min_id - accepted[ID] - cheap_id, 0)
-    dear = (cheap.next - h) * missing if np.isfinite(cheap.next) else 0.0
-    least = paid - gained + fixed + extra + dear
-    terms = (
-        paid
-        + gained
-        + abs(fixed)
-        + problem.loss * cheap_loss
-        + max(h, cheap.dearest) * cheap_id
-        + dear
-    )
-    return least, _ROUNDING * terms
+    cost, worth = problem.loss * cheap_loss, max(h, cheap.dearest) * cheap_id
+    willing = paid - gained + fixed + np.maximum(cost - worth, -h * cheap_id)
+    held = accepted[ID] + cheap_id
+    price = cheap.next - h if np.isfinite(cheap.next) else 0.0
+
+    def bound(min_id: int) -> _Floats:
+        return willing + price * np.maximum(min_id - held, 0)
+
+    terms = paid + gained + abs(fixed) + cost + worth
+    return bound, _ROUNDING * (terms + price * np.maximum(problem.min_id - held, 0))
 
 
 def _per(problem: Problem, least: _Floats, accepted: _Floats) -> _Floats:

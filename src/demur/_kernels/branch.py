@@ -35,7 +35,7 @@ _FEW = 6
 _MANY = 128
 # Boxes are worked on together until they have this many crossing items.
 _BATCH = 12_000
-# A vertical line through a box is evaluated for a better half-plane up to this many points.
+# A vertical line through a box is searched for a better half-plane up to this many points.
 _PROBE = 16384
 # Taking boxes apart into cells costs about the cube of their points; up to this much in a batch.
 _WORK = 100_000
@@ -98,12 +98,10 @@ class _Search:
                 boxes = take(boxes, np.flatnonzero(~few))
             if len(boxes.stale) == 0:
                 continue
-            for k in range(min(2, len(boxes.stale))):
-                if points_in(self.tree, boxes, k) > _PROBE:
-                    continue
-                probed = cells_on_line(
-                    self.tree, chart, boxes, k, self.problem, self.incumbent.limit
-                )
+            # The most promising box comes first.
+            if points_in_first(self.tree, boxes) <= _PROBE:
+                limit = self.incumbent.limit
+                probed = cells_on_line(self.tree, chart, boxes, self.problem, limit)
                 self.incumbent.offer(chart, probed)
             halves, stuck = divide(self.tree, chart, self.cheap, boxes, self.alive)
             if stuck.any():
@@ -227,8 +225,7 @@ class _Search:
         return id_ if self.per_id else id_ * float(self.tree.mass[ID, -1])
 
 
-def points_in(tree: Tree, boxes: Boxes, k: int) -> int:
-    """Return about how many points the crossing items of a box hold."""
-    items = boxes.items[boxes.start[k] : boxes.start[k + 1]]
-    level = np.searchsorted(tree.level, items, side="right") - 1
+def points_in_first(tree: Tree, boxes: Boxes) -> int:
+    """Return about how many points the crossing items of the first box hold."""
+    level = np.searchsorted(tree.level, boxes.items[: boxes.start[1]], side="right") - 1
     return int((8**level).sum())

@@ -133,18 +133,16 @@ def worth(problem: Problem, mass: _Floats, limit: float) -> _Bools:
     return met & (value <= limit)
 
 
-def cells_on_line(
-    tree: Tree, chart: Chart, boxes: Boxes, k: int, problem: Problem, limit: float
-) -> Cells:
-    """Return the feasible cells on the vertical line through the middle of box `k`.
+def cells_on_line(tree: Tree, chart: Chart, boxes: Boxes, problem: Problem, limit: float) -> Cells:
+    """Return the feasible cells on the vertical line through the middle of the first box.
 
     All points below its crossing items are sorted, however many they are.
     """
-    _, points = points_below(tree, boxes.items[boxes.start[k] : boxes.start[k + 1]])
-    t = boxes.t[:, k].mean()
+    _, points = points_below(tree, boxes.items[: boxes.start[1]])
+    t = boxes.t[:, 0].mean()
     values = chart.u0.take(points) + t * chart.w0.take(points)
     order = np.argsort(values)
-    low, high = boxes.low[:, k].mean(), boxes.high[:, k].mean()
+    low, high = boxes.low[:, 0].mean(), boxes.high[:, 0].mean()
     values = values.take(order)
     bottom = np.maximum(np.concatenate([[-np.inf], values]), low)
     top = np.minimum(np.append(values, np.inf), high)
@@ -152,7 +150,7 @@ def cells_on_line(
     mass = np.stack(
         [
             accepted + np.concatenate([[0.0], np.cumsum(row.take(points.take(order)))]).take(cell)
-            for row, accepted in zip(tree.mass, boxes.accepted[:, k], strict=True)
+            for row, accepted in zip(tree.mass, boxes.accepted[:, 0], strict=True)
         ]
     )
     chosen = np.flatnonzero(worth(problem, mass, limit))

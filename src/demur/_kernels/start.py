@@ -91,4 +91,4 @@ def _look_closely(
     root = np.array([tree.level[-1] - 1]), np.zeros(1, np.int64)
     nothing = np.zeros((len(tree.mass), 1))
     boxes = gather(tree, chart, cheap, edges, chart.sizes, nothing, *root, coarse=0.05)
-    incumbent.offer(chart, cells_on_line(tree, chart, boxes, 0, problem, incumbent.limit))
+    incumbent.offer(chart, cells_on_line(tree, chart, boxes, problem, incumbent.limit))

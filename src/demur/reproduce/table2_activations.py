@@ -17,7 +17,8 @@ from demur.reproduce.data_images import Pixels, Transform
 from demur.reproduce.data_sets import ImageSet, Labels
 from demur.reproduce.table2_cache import Arrays, Cache
 
-_BATCH = 100
+# What a dense network computes for more images leaves the cache, and takes twice as long.
+_BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
