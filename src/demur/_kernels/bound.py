@@ -156,7 +156,7 @@ def _bounds(
     price = cheap.next - h if np.isfinite(cheap.next) else 0.0
 
     def bound(min_id: int) -> _Floats:
-        return willing + price * np.maximum(min_id - held, 0)
+        return np.asarray(willing + price * np.maximum(min_id - held, 0))
 
     terms = paid + gained + abs(fixed) + cost + worth
     return bound, _ROUNDING * (terms + price * np.maximum(problem.min_id - held, 0))
