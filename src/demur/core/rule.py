@@ -196,10 +196,10 @@ class Rule:
 
 def combine(direction: tuple[float, ...], scores: FloatArray) -> FloatArray:
     """Weigh checked scores in float64, one product and one sum a row, as SQL and C would."""
-    infinite = np.isposinf(scores).any(axis=1)
     with np.errstate(invalid="ignore", over="ignore"):
         combined = direction[0] * scores[:, 0]
         for weight, column in zip(direction[1:], scores.T[1:], strict=True):
             combined = combined + weight * column
-    combined[infinite] = np.inf
+    for column in scores.T:
+        combined[column == np.inf] = np.inf
     return combined
