@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=1000)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1000, 3000, 10_000])
     parser.add_argument("--delta", type=float, default=0.05)
-    parser.add_argument("--only", default="", help="part of the name of a case of 'tuning'")
+    parser.add_argument("--only", default="", help="part of a name, for 'tuning' and 'resampling'")
     parser.add_argument("--replicates", type=int, default=100, help="of each bootstrap")
     given = parser.parse_args()
     options = Options(given.repetitions, given.sizes, given.delta, given.replicates, given.only)

@@ -24,7 +24,7 @@ def resampling(options: Options) -> Iterator[list[str]]:
         "width: difference", "apparent risk", "bootstrap", "5 folds", "true risk",
     ]  # fmt: skip
     for number, population in enumerate((PAPER_G, TIES, GRADED, PAPER_TWO)):
-        for n in options.sizes:
+        for n in options.sizes if options.only in population.name else []:
             runs = [
                 run
                 for i in range(options.repetitions)
