@@ -74,6 +74,8 @@ def check_answers(source, sample, rng):
     measure = Measure.of(seen, apart=apart, price=float(rng.choice([0.5, 1.0, 2.0])))
     bins = Bins(tuple(axis_for(column, 12) for column in rows.scores[finite][:200].T))
     _check_histogram(source, rows, measure, bins, rng)
+    if len(bins.axes) == 2:
+        _check_cone(source, rows, measure, bins, rng)
     _check_tallies(source, rows, measure, rng)
 
 
@@ -130,6 +132,41 @@ def _check_marked(source, rows, measure, cells):
     assert [finer.id.sum(), finer.loss.sum()] == _masses(rows, measure, held)[:2]
     key = cells.bins.refined(4).key(rows.scores[held]) if held.any() else np.empty(0, int)
     assert finer.key.tolist() == sorted(set(key.tolist()))
+
+
+def _check_cone(source, rows, measure, bins, rng):
+    """Cells of two weighted sums, and a strip, of the rows in some cells of scores."""
+    finite = np.isfinite(rows.scores).all(axis=1)
+    scores = rows.scores[finite]
+    x, y = (scores[:, k] for k in range(2))
+    weights = ((1.0, 0.25), (-0.5, 1.0)) if rng.random() < 0.5 else ((1.0, 0.0), (1.0, 0.3))
+    values = np.column_stack([p * x + q * y for p, q in weights])
+    sums = Bins(tuple(axis_for(column[:200], 9) for column in values.T), weights)
+    key = sums.axes[0].bin(values[:, 0]) * sums.axes[1].bins + sums.axes[1].bin(values[:, 1])
+    some = np.unique(bins.key(scores))
+    within = Cells(bins, some[rng.random(len(some)) < 0.5])
+    held = np.isin(bins.key(scores), within.key)
+    value = 0.6 * x + 0.8 * y
+    inside = np.sort(value) if len(value) else np.zeros(1)
+    strip = Strip((0.6, 0.8), float(inside[len(inside) // 4]), float(inside[-1]), 9)
+    found = source.histogram(sums, measure, strips=[strip], within=within)
+    assert found.key.tolist() == sorted(set(key[held].tolist()))
+    places = np.flatnonzero(finite)
+    for i, cell in enumerate(found.key.tolist()):
+        there = held & (key == cell)
+        assert found.rows[i] == there.sum()
+        expected = _masses(rows, measure, places[there])
+        assert [found.id[i], found.loss[i], *found.ood[:, i]] == expected
+        assert (found.low[i] <= values[there]).all() and (found.high[i] >= values[there]).all()
+    (profile,) = found.profiles
+    for i in range(len(profile.threshold)):
+        expected = _masses(rows, measure, places[held & (value <= profile.threshold[i])])
+        assert [profile.id[i], profile.loss[i], *profile.ood[:, i]] == expected
+    cells = Cells(sums, found.key[::2])
+    fetched = source.rows(cells)
+    assert sorted(map(tuple, fetched.scores.tolist())) == sorted(
+        map(tuple, scores[np.isin(key, cells.key)].tolist())
+    )
 
 
 def _check_tallies(source, rows, measure, rng):

@@ -9,6 +9,9 @@ An axis is a few pieces, each cut into equal bins. The bin of a score is found b
 in float64, every one of which rounds monotonically: a larger score never has a smaller bin. So
 the scores of a bin are an interval, whose ends `Axis.edges` finds exactly. The cell of a row is
 its bin, or with two scores ``bin of the first * bins of the second + bin of the second``.
+
+Instead of the scores two weighted sums of them may be cut into bins: products and a sum in
+float64, as in a rule.
 """
 
 from __future__ import annotations
@@ -85,16 +88,30 @@ class Bins:
     """One or two axes and the cells they make."""
 
     axes: tuple[Axis, ...]
+    weights: tuple[tuple[float, ...], ...] | None = None
+    """For each axis the weights of the scores in what it cuts; None if it cuts the scores."""
 
     @property
     def cells(self) -> int:
         """Number of cells, empty ones included."""
         return int(np.prod([axis.bins for axis in self.axes], dtype=np.int64))
 
+    def values(self, scores: FloatArray) -> FloatArray:
+        """Return what the axes cut, shape (n, k)."""
+        if self.weights is None:
+            return scores
+        columns = np.empty((len(self.weights), len(scores)))
+        for column, weights in zip(columns, self.weights, strict=True):
+            np.multiply(weights[0], scores[:, 0], out=column)
+            for weight, score in zip(weights[1:], scores.T[1:], strict=True):
+                column += weight * score
+        return columns.T
+
     def key(self, scores: FloatArray) -> IntArray:
         """Return the cell of each row of finite `scores`, shape (n, k), by the definition."""
-        key = self.axes[0].bin(scores[:, 0])
-        for axis, column in zip(self.axes[1:], scores.T[1:], strict=True):
+        values = self.values(scores)
+        key = self.axes[0].bin(values[:, 0])
+        for axis, column in zip(self.axes[1:], values.T[1:], strict=True):
             key = key * axis.bins + axis.bin(column)
         return key
 
@@ -106,7 +123,7 @@ class Bins:
 
     def refined(self, factor: int) -> Bins:
         """Return bins `factor` times finer, a power of two."""
-        return Bins(tuple(axis.refined(factor) for axis in self.axes))
+        return Bins(tuple(axis.refined(factor) for axis in self.axes), self.weights)
 
     def coarse(self, fine: Bins, key: IntArray) -> IntArray:
         """Return the cells that cells of bins refined from these are part of."""

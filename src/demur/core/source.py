@@ -180,9 +180,10 @@ class Histogram:
     key: IntArray
     """Ascending."""
     low: FloatArray
-    """Shape (cells, k): no row of the cell has a smaller score. Best is the smallest one."""
+    """Shape (cells, k): no row of the cell has a smaller score, or smaller values where
+    `Bins.weights` are given. Best is the smallest one."""
     high: FloatArray
-    """No row of the cell has a larger score."""
+    """No row of the cell has a larger one."""
     rows: IntArray
     id: IntArray
     ood: IntArray
@@ -256,8 +257,8 @@ class ScoreSource(Protocol):
         Parameters
         ----------
         within
-            Leave out the rows that are in none of these cells of a coarser grid; without
-            strips only.
+            Leave out the rows that are in none of these cells of another grid, also along the
+            strips.
         """
         ...
 

@@ -32,31 +32,35 @@ class Counter:
         self._bins, self._measure, self._within = bins, measure, within
         self._finders = [Finder(axis) for axis in bins.axes]
         self._coarse = None if within is None else CellFinder(within)
-        dense = within is None and bins.cells <= _DENSE
+        dense = bins.cells <= (_DENSE if within is None else _DENSE // 4)
         self._table = _Table(bins.cells, len(bins.axes), measure) if dense else None
         self._parts: list[Histogram] = []
         self._pending = 0
         self._infinite = np.zeros(2 + measure.columns, np.int64)
-        self._strips = ProfileCounter(strips, self._finders, measure) if strips else None
+        plain = within is None and bins.weights is None
+        self._strips = (
+            ProfileCounter(strips, self._finders if plain else None, measure) if strips else None
+        )
         self._inexact = np.zeros(2, bool)
 
     def add(self, rows: Rows) -> None:
         """Count a batch."""
         rows = self._without_infinite(rows)
+        if self._coarse is not None and len(rows.loss):
+            # First, since few rows are left then.
+            rows = take(rows, self._coarse.rows(rows.scores))
         if len(rows.loss) == 0:
             return
-        key = key_of(self._finders, rows.scores)
+        values = self._bins.values(rows.scores)
+        key = key_of(self._finders, values)
         if self._strips is not None:
             self._strips.add(rows, key)
         if self._table is not None:
-            self._table.add(key, rows)
+            self._table.add(key, rows, values)
             return
-        if self._coarse is not None:
-            kept = self._coarse.rows(rows.scores)
-            rows, key = take(rows, kept), key[kept]
         distinct, place = np.unique(key, return_inverse=True)
         table = _Table(len(distinct), len(self._finders), self._measure)
-        table.add(place, rows)
+        table.add(place, rows, values)
         self._keep(table.histogram(distinct))
 
     def result(self) -> Histogram:
@@ -104,7 +108,7 @@ class CellFinder:
 
     def __init__(self, cells: Cells) -> None:
         self._finders = [Finder(axis) for axis in cells.bins.axes]
-        self._key = cells.key
+        self._bins, self._key = cells.bins, cells.key
         self._table: BoolArray | None = None
         if cells.bins.cells <= 8 * _DENSE:
             self._table = np.zeros(cells.bins.cells, bool)
@@ -112,17 +116,17 @@ class CellFinder:
 
     def rows(self, scores: FloatArray) -> IntArray:
         """Return the places of the rows that are in the cells; scores must be finite."""
-        key = key_of(self._finders, scores)
+        key = key_of(self._finders, self._bins.values(scores))
         if self._table is not None:
             return np.flatnonzero(self._table.take(key))
         place = np.searchsorted(self._key, key)
         return np.flatnonzero(np.append(self._key, -1).take(place) == key)
 
 
-def key_of(finders: Sequence[Finder], scores: FloatArray) -> IntArray:
-    """Return the cell of each row, as `Bins.key` does."""
-    key = finders[0].bin(scores[:, 0]).astype(np.int64)
-    for finder, column in zip(finders[1:], scores.T[1:], strict=True):
+def key_of(finders: Sequence[Finder], values: FloatArray) -> IntArray:
+    """Return the cell of each row, as `Bins.key` does, given `Bins.values`."""
+    key = finders[0].bin(values[:, 0]).astype(np.int64)
+    for finder, column in zip(finders[1:], values.T[1:], strict=True):
         key *= len(finder.edges) + 1
         key += finder.bin(column)
     return key
@@ -151,8 +155,8 @@ class _Table:
         # Otherwise: rows, ID, loss, cheap ID, cheap loss and OOD masses.
         self._sums = np.zeros((0 if measure.plain else 5 + measure.columns, cells), np.int64)
 
-    def add(self, cell: IntArray, rows: Rows) -> None:
-        for column, low, high in zip(rows.scores.T, self._low, self._high, strict=True):
+    def add(self, cell: IntArray, rows: Rows, values: FloatArray) -> None:
+        for column, low, high in zip(values.T, self._low, self._high, strict=True):
             np.minimum.at(low, cell, column)
             np.maximum.at(high, cell, column)
         if self._measure.plain:

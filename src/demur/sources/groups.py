@@ -156,12 +156,31 @@ class _Sums:
 
 
 def _extents(bins: Bins, key: IntArray, overview: Overview) -> tuple[FloatArray, FloatArray]:
-    """Return the smallest and the largest scores that rows of the cells can have."""
+    """Return the smallest and the largest values that rows of the cells can have."""
     low, high = [], []
     for axis, place, least, most in zip(
-        bins.axes, bins.places(key), overview.low, overview.high, strict=True
+        bins.axes, bins.places(key), *_reach(bins, overview), strict=True
     ):
         edges = axis.edges()
         low.append(np.maximum(np.append(-np.inf, edges), least)[place])
         high.append(np.minimum(np.append(np.nextafter(edges, -np.inf), np.inf), most)[place])
     return np.column_stack(low), np.column_stack(high)
+
+
+def _reach(bins: Bins, overview: Overview) -> tuple[FloatArray, FloatArray]:
+    """Return the smallest and the largest value that each axis can meet."""
+    if bins.weights is None:
+        return overview.low, overview.high
+    low, high = [], []
+    for number, weights in enumerate(bins.weights):
+        up = np.array(weights) >= 0
+        ends = np.array(
+            [
+                np.where(up, overview.low, overview.high),
+                np.where(up, overview.high, overview.low),
+            ]
+        )
+        least, most = bins.values(ends)[:, number]
+        low.append(least)
+        high.append(most)
+    return np.array(low), np.array(high)

@@ -50,16 +50,18 @@ class PushedSource(LazySource):
         axes = [StripAxis(strip) for strip in strips]
         masses = self._masses(measure)
         rows = self._standard.rows(self._frame, measure.sets)
-        rows, key = self._with_cell(rows, "cell", bins), nw.col("cell")
+        rows, kept = self._with_cell(rows, "cell", bins), nw.lit(True)
         if within is not None:
             rows = self._with_cell(rows, "within", within.bins)
             rows = rows.join(self._marked(within, "within"), on="within", how="left")
-            key = nw.when(nw.col("marked").is_null()).then(nw.lit(NOWHERE)).otherwise(key)
+            kept = ~nw.col("marked").is_null()
+        key = nw.when(kept).then(nw.col("cell")).otherwise(nw.lit(NOWHERE))
         finite = ex.finite(self._scores)
         keys = {"cell": nw.when(finite).then(key).otherwise(nw.lit(INFINITE)).cast(nw.Int64)}
         start = bins.cells
         for number, axis in enumerate(axes):
-            keys[f"strip{number}"] = axis.key(self._scores, start)
+            place = nw.when(kept).then(axis.key(self._scores, start)).otherwise(nw.lit(NOWHERE))
+            keys[f"strip{number}"] = place.cast(nw.Int64)
             start += axis.bins
         counted = rows.select("side", **keys, **masses)
         if strips:

@@ -61,15 +61,30 @@ class SparkSource(PushedSource):
         # No score is missing; where Spark knows that, its code is a third as long.
         known = {s: functions.coalesce(s, functions.lit(float("inf"))) for s in self._scores}
         frame = rows.to_native().withColumns(known)
+        cut = list(self._scores)
+        if bins.weights is not None:
+            cut = [f"{piece}_sum" for piece in temporary]
+            sums = zip(cut, bins.weights, strict=True)
+            frame = frame.withColumns({s: _sum(weights, self._scores) for s, weights in sums})
         frame = frame.withColumns({piece: functions.lit(0) for piece in temporary})
-        ways = list(zip(temporary, self._scores, bins.axes, strict=True))
+        ways = list(zip(temporary, cut, bins.axes, strict=True))
         for step in _steps(bins):
             # A projection for each, so that no step is written out twice in the next.
             frame = frame.withColumns({p: _next(axis, p, score, step) for p, score, axis in ways})
         frame = frame.withColumns({p: functions.get(_pieces(axis), p) for p, _, axis in ways})
-        frame = frame.withColumn(name, _key(bins, self._scores, temporary))
-        keyed: nw.LazyFrame[Any] = nw.from_native(frame.drop(*temporary)).lazy()
+        frame = frame.withColumn(name, _key(bins, cut, temporary))
+        extra = [column for column in (*temporary, *cut) if column not in self._scores]
+        keyed: nw.LazyFrame[Any] = nw.from_native(frame.drop(*extra)).lazy()
         return keyed
+
+
+def _sum(weights: Sequence[float], scores: Sequence[str]) -> Any:
+    """Return one of `Bins.values`."""
+    functions = spark("pyspark.sql.functions")
+    total = functions.lit(float(weights[0])) * functions.col(scores[0])
+    for weight, score in zip(weights[1:], scores[1:], strict=True):
+        total = total + functions.lit(float(weight)) * functions.col(score)
+    return total
 
 
 def _steps(bins: Bins) -> list[int]:
@@ -104,13 +119,13 @@ def _pieces(axis: Axis) -> Any:
     )
 
 
-def _key(bins: Bins, scores: Sequence[str], pieces: Sequence[str]) -> Any:
+def _key(bins: Bins, cut: Sequence[str], pieces: Sequence[str]) -> Any:
     """Return `Bins.key`, given the pieces."""
     functions = spark("pyspark.sql.functions")
     key = functions.lit(0).cast("long")
-    for axis, score, name in zip(bins.axes, scores, pieces, strict=True):
+    for axis, value, name in zip(bins.axes, cut, pieces, strict=True):
         piece = functions.col(name)
-        apart = (functions.col(score) - piece["start"]) * piece["scale"]
+        apart = (functions.col(value) - piece["start"]) * piece["scale"]
         place = functions.least(functions.greatest(apart, functions.lit(0.0)), piece["last"])
         key = key * axis.bins + functions.floor(place).cast("long") + piece["first"]
     # Never missing, and Spark must know: else a join looks for missing keys first.

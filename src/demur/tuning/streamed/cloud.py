@@ -10,6 +10,7 @@ from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.core.points import Points
 from demur.core.program import Totals
 from demur.core.source import Measure, Rows
+from demur.tuning.line import Line
 from demur.tuning.streamed.cells import ID, LOSS, OOD
 from demur.tuning.streamed.pyramid import Pyramid
 
@@ -80,3 +81,10 @@ def joined(parts: list[Points], totals: Totals) -> Points:
         np.concatenate([part.loss for part in parts]),
         totals,
     )
+
+
+def turned(line: Line, signs: Signs) -> Line:
+    """Return the line for scores before they were multiplied by `signs`."""
+    direction = tuple(sign * weight for sign, weight in zip(signs, line.direction, strict=True))
+    # No -0.0: a weight of zero has no sign.
+    return replace(line, direction=tuple(weight + 0.0 for weight in direction))

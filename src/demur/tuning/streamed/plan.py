@@ -37,6 +37,10 @@ class Plan:
     """Rows that it is not worth to avoid fetching, for a single box."""
     boxes: int = 20_000
     """Boxes to look at, after which all that is left counts as open."""
+    plenty: int | None = None
+    """Rows to fetch above which a closer look comes first; None to fetch as many as allowed."""
+    thin: int = 1024
+    """Bins of each of the two values in a closer look."""
 
     @classmethod
     def of(cls, rows: int, scores: int, memory: int) -> Plan:
@@ -49,6 +53,9 @@ class Plan:
             bins=min(bins, 2048 if scores == 2 else 1 << 16),
             fetched=fetched,
             few=fetched // 1000,
+            # A closer look is one more pass over all rows; few are as soon fetched.
+            plenty=min(fetched, max(fetched // 8, rows // 80)),
+            thin=min(bins, 1024),
         )
 
 

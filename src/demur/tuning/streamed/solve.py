@@ -1,10 +1,11 @@
-"""Exact tuning on a source: three passes that count, and one that fetches a few rows.
+"""Exact tuning on a source: passes that count, and one that fetches a few rows.
 
 1. An overview, and a sample. The sample's quantiles make bins, its optimum makes a few strips.
 2. A histogram of cells, and exact operating points along the strips, the best of which is the
    *incumbent*: a feasible half-plane whose masses are known.
 3. Branch and bound on the cells leaves boxes of half-planes that may be as good as the
-   incumbent (`search`). The rows of the cells that these boxes cross are fetched.
+   incumbent (`search`). The rows of the cells that these boxes cross are fetched. Where they are
+   many, one more pass counts them in cells that fit these boxes better (`closer`).
 4. The engine that searches samples in memory searches the fetched rows and the corners of all
    other cells (`cloud`), and one more pass counts what the rule it finds accepts.
 
@@ -59,11 +60,12 @@ from demur.tuning.prepared import Prepared
 from demur.tuning.result import Certificate, Exact
 from demur.tuning.streamed.bound import Bound, Incumbent, best_of
 from demur.tuning.streamed.cells import Grid, grid_of, refined
-from demur.tuning.streamed.cloud import Signs, cloud, joined, no_points, points_of
+from demur.tuning.streamed.closer import Closer
+from demur.tuning.streamed.cloud import Signs, cloud, joined, no_points, points_of, turned
 from demur.tuning.streamed.one import mark_one, points_of_one
+from demur.tuning.streamed.opened import Opened, open_cells
 from demur.tuning.streamed.plan import Plan, as_sample, bins_for, guess
-from demur.tuning.streamed.pyramid import Pyramid, build
-from demur.tuning.streamed.search import Lines, Zone, survey
+from demur.tuning.streamed.pyramid import build
 
 _SIGNS: tuple[Signs, ...] = ((1, 1), (-1, 1), (-1, -1), (1, -1))
 _NONNEG = direction_set("nonneg")
@@ -99,30 +101,46 @@ class Streamed:
         self._profiles = counted.profiles
         self._grid = grid_of(counted, self._bins[0], 0)
         self._scale = _spread(self.sample, len(source.score_names))
+        # Cells that one of several searches counts are of no use to the others.
+        plenty = self.plan.plenty if len(models) == 1 else None
+        self._plenty = self.plan.fetched if plenty is None else plenty
         self._held: dict[int, tuple[IntArray, Points]] = {}
 
     def find(
         self, program: Program, allowed: DirectionSet, search: Exact
     ) -> tuple[Line | None, Certificate]:
         """Return the best line over all allowed directions; None if none meets the bounds."""
+        # Cells that an earlier search made finer are none of this one.
+        del self._bins[1:]
+        self._held = {level: held for level, held in self._held.items() if level == 0}
         if len(self.source.score_names) == 1:
             return self._find_single(program)
         best = self._incumbent(program, allowed)
         bound = Bound(program, self.measure.price, best)
-        pyramid, met, boxes = self._open_cells(bound, allowed)
-        marked = met[: pyramid.cells] & (pyramid.wanted[: pyramid.cells] > 0)
-        rows = self._fetch(pyramid.grid, marked)
+        opened = open_cells(
+            build(self._grid), bound, self.plan, {_SIGNS[q]: None for q in allowed.quarters}
+        )
+        if opened.rows > self._plenty:
+            found = self._closer().look(program, best, opened, self._bins[0], search)
+            if found is not None:
+                return found
+        return self._search(program, self._refined(opened, bound), search)
+
+    def _search(
+        self, program: Program, opened: Opened, search: Exact
+    ) -> tuple[Line | None, Certificate]:
+        """Fetch the rows of marked cells, and search them."""
+        rows = self._fetch(opened.pyramid.grid, opened.marked)
         lines, certificates = [], []
-        for quarter in allowed.quarters:
-            signs = _SIGNS[quarter]
-            points = cloud(pyramid, met, rows, signs, self.totals)
+        for signs in opened.zones:
+            points = cloud(opened.pyramid, opened.met, rows, signs, self.totals)
             line, certificate = double.search_exact(
                 self._prepared(points, signs), program, _NONNEG, search
             )
             certificates.append(certificate)
             if line is not None:
-                lines.append(_turned(line, signs))
-        return preferred(lines, program), _joint(certificates, boxes)
+                lines.append(turned(line, signs))
+        return preferred(lines, program), _joint(certificates, opened.boxes)
 
     def _find_single(self, program: Program) -> tuple[Line | None, Certificate]:
         grid = self._grid
@@ -140,28 +158,16 @@ class Streamed:
             value = program.scale * program.value(line.id, line.ood, line.loss) + program.offset
         return line, Certificate("optimal", value)
 
-    def _open_cells(self, bound: Bound, allowed: DirectionSet) -> tuple[Pyramid, BoolArray, int]:
-        """Return the cells, and which items may be crossed by something as good as the best."""
-        pyramid, boxes, rows = build(self._grid), 0, 0
-        marked = np.zeros(pyramid.cells, bool)
-        zones: dict[int, list[Zone]] = {}
-        for attempt in range(1 + _REFINEMENTS):
-            if attempt:
-                pyramid = build(self._refine(pyramid.grid, marked))
-            met = np.zeros(pyramid.root + 1, bool)
-            for quarter in allowed.quarters:
-                lines = Lines(pyramid, _SIGNS[quarter])
-                start = zones.get(quarter, [lines.root(0), lines.root(1)])
-                found = survey(lines, bound, start, few=self.plan.few, budget=self.plan.boxes)
-                zones[quarter] = found.zones
-                boxes += found.boxes
-                met |= found.met
-            marked = met[: pyramid.cells] & (pyramid.wanted[: pyramid.cells] > 0)
-            rows = int(pyramid.wanted[: pyramid.cells][marked].sum())
-            if rows <= self.plan.fetched:
+    def _refined(self, opened: Opened, bound: Bound) -> Opened:
+        """Cut marked cells into finer ones until their rows can be held."""
+        for _ in range(_REFINEMENTS):
+            if opened.rows <= self.plan.fetched:
                 break
-        self._check_size(rows)
-        return pyramid, met, boxes
+            pyramid = build(self._refine(opened.pyramid.grid, opened.marked))
+            again = open_cells(pyramid, bound, self.plan, opened.zones)
+            opened = again._replace(boxes=opened.boxes + again.boxes)
+        self._check_size(opened.rows)
+        return opened
 
     def _refine(self, grid: Grid, marked: BoolArray) -> Grid:
         """Look closer into marked cells, by another histogram."""
@@ -231,6 +237,17 @@ class Streamed:
         found = self._prepared(points, _SIGNS[quarter]).search(program, _NONNEG)
         return Incumbent(found.id, found.ood, found.loss) if len(found.v) else None
 
+    def _closer(self) -> Closer:
+        sample = self.sample
+        drawn = (
+            np.empty((0, 2)) if sample is None else np.vstack([sample.id_scores, sample.ood_scores])
+        )
+        return Closer(
+            *(self.source, self.overview, self.measure, self.totals, self.plan),
+            drawn[np.isfinite(drawn).all(axis=1)] + 0.0,
+            self._prepared,
+        )
+
     def _prepared(self, points: Points, signs: Signs) -> Prepared:
         sample = self.sample or Sample(np.zeros((1, 2)), np.zeros(1))
         return Prepared(sample, points, self.ood, engine(), None, self._scale)
@@ -259,13 +276,6 @@ def _spread(sample: Sample | None, scores: int) -> np.ndarray[tuple[int], np.dty
         return np.ones(scores)
     points = Points.of(sample)
     return spread(points.scores, points.id)
-
-
-def _turned(line: Line, signs: Signs) -> Line:
-    """Return the line for scores before they were multiplied by `signs`."""
-    direction = tuple(sign * weight for sign, weight in zip(signs, line.direction, strict=True))
-    # No -0.0: a weight of zero has no sign.
-    return replace(line, direction=tuple(weight + 0.0 for weight in direction))
 
 
 def _joint(certificates: list[Certificate], boxes: int) -> Certificate:

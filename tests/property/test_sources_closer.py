@@ -1,0 +1,92 @@
+"""Where much is left open, rows are counted again in thin cells; the answer stays the same."""
+
+import numpy as np
+import pytest
+from scored_tables import SETS
+from streams import check_against_memory
+
+import demur as dm
+from demur.sources.arrays import ArraySource
+from demur.tuning.charts import direction_set
+from demur.tuning.streamed.plan import Plan
+from demur.tuning.streamed.tune import tune_source
+
+BENDS = [
+    lambda v: v,
+    lambda v: np.round(32 * v) / 32,
+    lambda v: v * [1e6, 1e-6],
+    lambda v: v + np.array([1e4, -300.0]),
+    lambda v: np.exp(1.5 * v),
+]
+MODELS = [
+    dm.TprFprModel(0.8, 0.5),
+    dm.TprFprModel(0.7, 0.1),
+    dm.PrecisionRecallModel(0.8, 0.6, 0.3),
+    dm.CostModel(0.3, 1.0, 0.1, 0.3),
+]
+
+
+def bent_sample(rng, seed):
+    """Return errors that one score tells and OOD rows that the other tells, bent and turned."""
+    n = int(rng.integers(1000, 2000))
+    doubt = rng.normal(size=n)
+    wrong = rng.random(n) < 1 / (1 + np.exp(2.5 - 2 * doubt))
+    id_scores = np.column_stack([doubt + 0.3 * rng.normal(size=n), rng.normal(size=n)])
+    ood_scores = rng.normal([0.5, 2.0], 1.0, size=(n, 2))
+    loss = wrong * rng.random(n) if seed % 5 == 4 else wrong * 1.0
+    weight = rng.integers(0, 4, n) * 1.0 if seed % 4 == 3 else None
+    flip = rng.choice([-1.0, 1.0], 2) if seed % 3 == 2 else np.ones(2)
+    order = [1, 0] if seed % 2 else [0, 1]
+    turn = lambda v: (BENDS[seed % 5](v) * flip)[:, order]  # noqa: E731
+    sample = dm.Sample(turn(id_scores), loss, turn(ood_scores), id_weight=weight)
+    return sample, "nonneg" if (flip > 0).all() else "circle"
+
+
+class Watched(ArraySource):
+    """Keeps what was asked for."""
+
+    asked = ()
+
+    def histogram(self, bins, measure, *, strips=(), within=None):
+        self.asked += ("thin" if bins.weights is not None else "cells",)
+        return super().histogram(bins, measure, strips=strips, within=within)
+
+    def rows(self, cells):
+        found = super().rows(cells)
+        self.asked += (("thin rows" if cells.bins.weights else "rows", len(found.loss)),)
+        return found
+
+
+@pytest.mark.parametrize("seed", range(SETS or 10))
+def test_closer_look(seed):
+    rng = np.random.default_rng(seed)
+    sample, directions = bent_sample(rng, seed)
+    model = MODELS[int(rng.integers(len(MODELS)))]
+    plan = Plan(1000, 32, 10**6, boxes=3000, plenty=0, thin=int(rng.choice([8, 64])))
+    source = Watched(sample)
+
+    def there():
+        return tune_source(source, model, direction_set(directions), dm.Exact(), plan=plan)
+
+    check_against_memory(sample, there, model, directions=directions, ood="pooled")
+
+
+def test_fetches_less():
+    rng = np.random.default_rng(0)
+    n = 60_000
+    doubt = rng.normal(size=n)
+    wrong = rng.random(n) < 1 / (1 + np.exp(3 - 2 * doubt))
+    id_scores = np.column_stack([doubt, rng.normal(size=n)])
+    sample = dm.Sample(id_scores, wrong, rng.normal([0.5, 2.0], 1.0, size=(n, 2)))
+    model, fetched, risk = dm.TprFprModel(0.8, 0.9), [], []
+    for plenty, rows in ((None, "rows"), (0, "thin rows")):
+        source = Watched(sample)
+        plan = Plan(sample=20_000, bins=128, fetched=10**6, plenty=plenty, thin=256)
+        tuned = tune_source(source, model, direction_set("nonneg"), dm.Exact(), plan=plan)
+        *counted, (kind, number) = source.asked
+        assert kind == rows
+        assert counted == (["cells"] if plenty is None else ["cells", "thin"])
+        fetched.append(number)
+        risk.append(tuned.point)
+    assert risk == [dm.tune(sample, model).point] * 2
+    assert fetched[1] < 0.6 * fetched[0]
