@@ -2,25 +2,28 @@
 
 One score: every distinct operating point. Two scores: the exact envelope of all rules with
 mu >= 0, as a staircase. An envelope is tuned on the sample it is drawn on and so optimistic;
-``evaluate_on=`` reads the same rules on other data. Rows with a score of +inf are never
-accepted, so with such rows the curves end early.
+``evaluate_on=`` reads the same rules on other data. On a source of two scores the envelope is
+drawn at the levels asked for; there it is what it is on the rows in memory. Rows with a score of
++inf are never accepted, so with such rows the curves end early.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from demur._arrays import FloatArray
-from demur.core.program import Number, at_most
+from demur.core.program import Number, Totals, at_most
 from demur.core.sample import Sample
+from demur.core.source import ScoreSource
 from demur.metrics._paths import accepted_by, all_thresholds, comparable, from_nothing, with_ood
 from demur.metrics._rates import Per, Rates, check_correctness, prior, share
 from demur.metrics.curve import Curve, Interpolation
 from demur.metrics.equal_fpr import best_ccr
+from demur.metrics.sourced import refuse_levels, rules_at
 from demur.tuning.envelope import Search
 from demur.tuning.prepared import Prepared, as_prepared
 from demur.tuning.settle import Rules
@@ -28,7 +31,11 @@ from demur.tuning.stairs import precision_stairs, risk_stairs, roc_stairs, settl
 
 
 def roc_curve(
-    sample: Sample | Prepared, *, evaluate_on: Sample | None = None, search: Search = None
+    sample: Sample | Prepared | ScoreSource,
+    *,
+    levels: Sequence[Number] | None = None,
+    evaluate_on: Sample | None = None,
+    search: Search = None,
 ) -> Curve:
     """Return TPR over FPR, starting with the rule that rejects everything.
 
@@ -36,7 +43,10 @@ def roc_curve(
     ----------
     sample
         With OOD rows; or what `prepare` made of one, which is sorted once for many curves. Two
-        scores: for each bound on the FPR the largest TPR.
+        scores: for each bound on the FPR the largest TPR; also a `ScoreSource` of two scores.
+    levels
+        For a source: ascending bounds on the FPR; 0, 0.01, ..., 1 by default. The curve has the
+        rules that are best at these, and read there it is that of all rules.
     evaluate_on
         Read the rules tuned on `sample` on this sample instead.
     search
@@ -50,18 +60,23 @@ def roc_curve(
     >>> curve.rule(1).threshold
     0.15000000000000002
     """
+    axes = (_Axis("FPR", _fpr), _Axis("TPR", _tpr))
+    if not isinstance(sample, (Sample, Prepared)):
+        found = rules_at(sample, levels, "tpr", evaluate_on=evaluate_on, search=search)
+        return _drawn(found[0], from_nothing(found[1]), axes, "previous", sample.score_names)
+    refuse_levels(levels)
     prepared = with_ood("sample", sample)
     if prepared.sample.n_scores == 1:
         path = all_thresholds(prepared.points)
     else:
         path = settled_stairs(prepared, roc_stairs(prepared, search), search)
-    axes = (_Axis("FPR", _fpr), _Axis("TPR", _tpr))
     return _curve(prepared, from_nothing(path), axes, "previous", evaluate_on)
 
 
 def precision_recall_curve(
-    sample: Sample | Prepared,
+    sample: Sample | Prepared | ScoreSource,
     *,
+    levels: Sequence[Number] | None = None,
     ood_prior: Number | None = None,
     evaluate_on: Sample | None = None,
     search: Search = None,
@@ -71,7 +86,10 @@ def precision_recall_curve(
     Parameters
     ----------
     sample
-        With OOD rows. Two scores: for each bound on the recall the largest precision.
+        With OOD rows. Two scores: for each bound on the recall the largest precision; also a
+        `ScoreSource` of two scores.
+    levels
+        For a source: ascending bounds on the recall, as in `roc_curve`.
     ood_prior
         Share of OOD inputs behind the precision; the share in `sample` by default. The curve
         carries it as `Curve.ood_prior`.
@@ -84,14 +102,19 @@ def precision_recall_curve(
     >>> curve.x, curve.y, curve.ood_prior
     (array([0.5, 0.5, 1. ]), array([1. , 0.5, 0.5]), 0.5)
     """
+    precision = _Axis("precision", lambda rates, m: rates.precision(m.id, m.ood, pi))
+    axes = (_Axis("recall", _tpr), precision)
+    if not isinstance(sample, (Sample, Prepared)):
+        totals, path = rules_at(sample, levels, "precision", evaluate_on=evaluate_on, search=search)
+        pi = prior(Rates(totals), ood_prior)
+        return replace(_drawn(totals, path, axes, "next", sample.score_names), ood_prior=pi)
+    refuse_levels(levels)
     prepared = with_ood("sample", sample)
     pi = prior(Rates(prepared.points.totals), ood_prior)
     if prepared.sample.n_scores == 1:
         path = all_thresholds(prepared.points)
     else:
         path = settled_stairs(prepared, precision_stairs(prepared, search), search)
-    precision = _Axis("precision", lambda rates, m: rates.precision(m.id, m.ood, pi))
-    axes = (_Axis("recall", _tpr), precision)
     curve = _curve(prepared, path, axes, "next", evaluate_on)
     return replace(curve, ood_prior=pi)
 
@@ -140,8 +163,9 @@ def ccr_fpr_curve(
 
 
 def risk_coverage_curve(
-    sample: Sample | Prepared,
+    sample: Sample | Prepared | ScoreSource,
     *,
+    levels: Sequence[Number] | None = None,
     max_fpr: Number = 1,
     evaluate_on: Sample | None = None,
     search: Search = None,
@@ -154,7 +178,10 @@ def risk_coverage_curve(
     Parameters
     ----------
     sample
-        Two scores: for each bound on the coverage the smallest selective risk.
+        Two scores: for each bound on the coverage the smallest selective risk; also a
+        `ScoreSource` of two scores.
+    levels
+        For a source: ascending bounds on the coverage, as in `roc_curve`.
     max_fpr
         In [0, 1]; a float means its shortest decimal. 1 is the curve known without OOD.
     evaluate_on, search
@@ -168,6 +195,13 @@ def risk_coverage_curve(
     (array([0.333, 0.667]), array([0. , 0.5]), True)
     """
     asked = share("max_fpr", max_fpr)
+    risk = _Axis("selective risk", lambda rates, m: rates.selective_risk(m.id, m.loss))
+    axes = (_Axis("coverage", _tpr), risk)
+    if not isinstance(sample, (Sample, Prepared)):
+        how = {"evaluate_on": evaluate_on, "search": search}
+        found = rules_at(sample, levels, "risk", max_fpr=asked, **how)
+        return _drawn(*found, axes, "next", sample.score_names)
+    refuse_levels(levels)
     prepared = as_prepared(sample, None)
     totals = prepared.points.totals
     max_ood = at_most(asked, sum(totals.ood), totals.ood_rounding)
@@ -176,8 +210,7 @@ def risk_coverage_curve(
         path = path.take((np.diff(path.id, prepend=0) > 0) & (path.ood <= max_ood))
     else:
         path = settled_stairs(prepared, risk_stairs(prepared, search, max_ood), search)
-    risk = _Axis("selective risk", lambda rates, m: rates.selective_risk(m.id, m.loss))
-    return _curve(prepared, path, (_Axis("coverage", _tpr), risk), "next", evaluate_on)
+    return _curve(prepared, path, axes, "next", evaluate_on)
 
 
 class _Axis(NamedTuple):
@@ -203,18 +236,27 @@ def _curve(
     """Return the rates along the path, on the sample itself or on another one."""
     sample, points = prepared.sample, prepared.points
     interpolation: Interpolation = "linear" if sample.n_scores == 1 else staircase_reading
-    lines = path.lines
     if evaluate_on is not None:
         points = comparable(sample, evaluate_on)
-        path, interpolation = accepted_by(points, lines), "none"
-    rates, (x, y) = Rates(points.totals), axes
+        path, interpolation = accepted_by(points, path.lines), "none"
+    return _drawn(points.totals, path, axes, interpolation, sample.score_names)
+
+
+def _drawn(
+    totals: Totals,
+    path: Rules,
+    axes: tuple[_Axis, _Axis],
+    interpolation: Interpolation,
+    score_names: tuple[str, ...] | None,
+) -> Curve:
+    rates, (x, y) = Rates(totals), axes
     return Curve(
         x=x.value(rates, path),
         y=y.value(rates, path),
         x_label=x.label,
         y_label=y.label,
-        directions=lines[:, :-1],
-        thresholds=lines[:, -1],
+        directions=path.lines[:, :-1],
+        thresholds=path.lines[:, -1],
         interpolation=interpolation,
-        score_names=sample.score_names,
+        score_names=score_names,
     )

@@ -42,7 +42,7 @@ def search_exact(
         )
     masses = (outcome.id, outcome.ood, outcome.loss)
     lines = [
-        _robust(prepared, (float(p), float(q)), float(v), masses, allowed)
+        robust_line(prepared, (float(p), float(q)), float(v), masses, allowed)
         for (p, q), v in zip(outcome.weights, outcome.v, strict=True)
     ]
     best = preferred(lines + reject_all(program, 2), program)
@@ -88,7 +88,7 @@ def grid_directions(allowed: DirectionSet, angles: int) -> list[Direction]:
     return [(float(c), float(s)) for c, s in pairs]
 
 
-def _robust(
+def robust_line(
     prepared: Prepared,
     direction: Direction,
     threshold: float,

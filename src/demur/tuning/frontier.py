@@ -119,8 +119,9 @@ def frontier(
     Parameters
     ----------
     source
-        A `Sample`, or what `prepare` made of one; or a `ScoreSource`, which is read about once
-        for each different rule, so that a few levels are what to ask it for.
+        A `Sample`, or what `prepare` made of one; or a `ScoreSource`, which is read four
+        times for all levels together, or about once for each different rule where the rows that
+        matter for any of them do not fit into its memory.
     min_tpr, max_fpr
         Ascending levels in [0, 1]; 0, 0.01, ..., 1 by default.
     directions, search, ood
@@ -136,7 +137,7 @@ def frontier(
     >>> surface.rule(0, 1).threshold
     0.225
     """
-    tprs, fprs = _levels("min_tpr", min_tpr), _levels("max_fpr", max_fpr)
+    tprs, fprs = ascending("min_tpr", min_tpr), ascending("max_fpr", max_fpr)
     if not isinstance(source, (Sample, Prepared)):
         return _of_source(source, tprs, fprs, directions, search, ood)
     prepared = as_prepared(source, ood)
@@ -229,7 +230,8 @@ def _by_search(
     return at_once or best_by_search(prepared, program, allowed, min_id, max_ood)
 
 
-def _levels(name: str, levels: Sequence[Number]) -> list[Fraction]:
+def ascending(name: str, levels: Sequence[Number]) -> list[Fraction]:
+    """Return levels as fractions, checked."""
     given = levels if isinstance(levels, Iterable) else ()
     exact_levels = [exact(name, level) for level in given]
     if not exact_levels or any(b <= a for a, b in pairwise(exact_levels)):

@@ -1,32 +1,51 @@
-"""`frontier` on a source: the best rule for every pair of bounds.
+"""The best rule for every pair of bounds on a source.
 
-The source is counted once. A rule that is best under loose bounds stays best under all tighter
-ones that it meets, so each search settles a rectangle of bounds; rows that one search fetched
-serve the next.
+The source is counted once, and the rows that matter for any of the bounds are fetched at once,
+as far as memory allows; see `grids`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from demur._arrays import IntArray
 from demur.core.models import TprFprModel
-from demur.core.program import Number, Totals
+from demur.core.program import Number, Program, Totals
 from demur.core.source import ScoreSource
 from demur.tuning.charts import DirectionSet
-from demur.tuning.line import Line
-from demur.tuning.result import Exact
 from demur.tuning.settle import Rules
+from demur.tuning.streamed.grids import Grids
+from demur.tuning.streamed.levels import Levels
 from demur.tuning.streamed.plan import Plan
 from demur.tuning.streamed.solve import Streamed
 
-_OPEN, _UNABLE = -2, -1
+Aim = Literal["risk", "tpr", "precision"]
+"""Least selective risk, largest TPR, or largest precision (least OOD per ID mass)."""
+
 # Pairs of bounds whose optimum on the sample makes strips.
 _HINTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Aimed:
+    """What is best under bounds on TPR and FPR."""
+
+    aim: Aim
+    min_tpr: Number
+    max_fpr: Number
+
+    def program(self, totals: Totals) -> Program:
+        """Lower to integers."""
+        program = TprFprModel(self.min_tpr, self.max_fpr).program(totals)
+        if self.aim == "tpr":
+            return replace(program, loss=0, id=-1, per_id=False, scale=1.0)
+        if self.aim == "precision":
+            return replace(program, loss=0, ood=1, scale=1.0)
+        return program
 
 
 def rules_of_source(
@@ -35,46 +54,20 @@ def rules_of_source(
     fprs: Sequence[Number],
     allowed: DirectionSet,
     *,
+    aim: Aim = "risk",
     ood: Literal["pooled", "worst"] = "pooled",
     plan: Plan | None = None,
 ) -> tuple[Totals, Rules, IntArray]:
     """Return totals, the rules that are best somewhere, and which one where, -1 for none."""
     places = np.linspace(0, 1, _HINTS)
     hints = [
-        TprFprModel(tprs[round(p * (len(tprs) - 1))], fprs[round(p * (len(fprs) - 1))])
+        Aimed(aim, tprs[round(p * (len(tprs) - 1))], fprs[round(p * (len(fprs) - 1))])
         for p in places
     ]
     stream = Streamed(source, hints, allowed, ood=ood, plan=plan)
-    program = TprFprModel(0).program(stream.totals)
-    min_id = np.array([TprFprModel(a).program(stream.totals).min_id for a in tprs])
-    max_ood = np.array([TprFprModel(0, b).program(stream.totals).max_ood for b in fprs]).T
-    cells = np.full((len(tprs), len(fprs)), _OPEN)
-    found: list[Line] = []
-    for row in range(len(tprs)):
-        for column in range(len(fprs) - 1, -1, -1):
-            if cells[row, column] != _OPEN:
-                continue
-            bounds = tuple(int(level) for level in max_ood[:, column])
-            asked = replace(program, min_id=int(min_id[row]), max_ood=bounds)
-            line, _ = stream.find(asked, allowed, Exact())
-            if line is None:
-                _settle(cells[row:, : column + 1], _UNABLE)
-                continue
-            last = int(np.searchsorted(min_id, line.id, side="right"))
-            # Several sets are not told apart in what a line accepts.
-            first = column if len(max_ood) > 1 else int(np.searchsorted(max_ood[0], line.ood))
-            _settle(cells[row:last, first : column + 1], len(found))
-            found.append(line)
-    return stream.totals, _rules(found, len(source.score_names)), cells
-
-
-def _settle(cells: IntArray, value: int) -> None:
-    cells[cells == _OPEN] = value
-
-
-def _rules(found: list[Line], scores: int) -> Rules:
-    if not found:
-        return Rules.none(scores)
-    masses = np.array([(line.id, line.ood, line.loss) for line in found], np.int64).T
-    lines = np.array([(*line.direction, line.threshold) for line in found])
-    return Rules(masses[0], masses[1], masses[2], lines)
+    levels = Levels(
+        np.array([Aimed(aim, a, 1).program(stream.totals).min_id for a in tprs]),
+        np.array([Aimed(aim, 0, b).program(stream.totals).max_ood for b in fprs]).T,
+    )
+    program = Aimed(aim, 0, 1).program(stream.totals)
+    return stream.totals, *Grids(stream, program, levels, allowed).best()
