@@ -51,7 +51,7 @@ def dask_client():
 
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL"
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL"
         ) as cluster,
         Client(cluster) as client,
     ):
