@@ -171,7 +171,6 @@ spark.stop()
 """
 
 
-@pytest.mark.skipif(not SETS, reason="DEMUR_RANDOM_SETS is not set")
 def test_connect():
     """A process of its own: one process has either a classic or a Connect session."""
     need_java()
