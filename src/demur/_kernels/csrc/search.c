@@ -64,6 +64,7 @@ void search_close(Search *s)
     stack_free(&s->now);
     stack_free(&s->later);
     free(s->popped.item);
+    free(s->waiting.item);
     free(s->line);
     free(s->order);
     free(s->spare);

@@ -119,7 +119,7 @@ struct Search {
     Stack now, later; /* boxes to visit, and those put off to the next stage */
     int stage, last_stage; /* what is put off to after the last stage is dropped */
     int row_size; /* of the sums of a box: below it, then crossing (ID, loss) of the classes */
-    Items popped;
+    Items popped, waiting; /* items of the box at hand, and nodes to look at */
     Part part[2];
     int64_t *row, *counted;
 

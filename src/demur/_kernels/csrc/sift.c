@@ -1,41 +1,28 @@
 /* Sorting the items of a box into the parts it is cut into.
  *
- * An item is a node of the tree or a point. Its values are linear in t, so it lies below
- * (above) a zone if it does at both ends. Ends are compared with a tolerance: a line that passes
- * within its own rounding error of an edge counts as being on the outer side of it. Half-planes
- * that float64 can separate keep clear of all lines by more than that, so wherever such a
- * half-plane (t, v) lies in a box, all points certain for the box are on their side of it. Many
- * lines through one point, even if rounding spoils it, can so be cut apart there.
- *
- * This is where the time goes. Which side of a cut an item lies on is as good as random, so there
- * are no branches on it: sums are masked, and a list grows by 0 or 1.
+ * Items are looked at in batches. What lies below a part is added to its sums, what crosses it
+ * is listed; sums are masked, and a list grows by 0 or 1, since a branch would as often as not
+ * be taken. This and sides.c are where the time of hard inputs goes.
  */
 #include "sift.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#include "sides.h"
+#include "vectors.h"
 
-/* Sums and lists of both parts while they grow, and the constants of the cut. */
+#define CHUNK 32 /* items sent to wait together */
+
+/* Sums and lists of both parts while they grow, and what waits to be sorted in. */
 typedef struct {
-    const Search *s;
+    Search *s;
     const Cut *cut;
-    int width, graded;
-    int64_t *sums[2];
-    int32_t *item[2];
-    int64_t count[2], nodes[2];
-    Crossing crossing[2];
-    double low[2][2], high[2][2];
+    Part *part;
+    Limits limits[2];
+    int graded;
+    Batch points, nodes;
 } Sieve;
-
-/* The smallest size of a number between two. */
-INLINE double least_size(double low, double high)
-{
-    double size = low > -high ? low : -high;
-    return size > 0 ? size : 0;
-}
 
 static void add_class(const Search *s, int64_t *into, int32_t item, const int64_t *mass)
 {
@@ -61,184 +48,172 @@ static void add_grade(const Search *s, Crossing *crossing, int32_t item, const i
     crossing->gain += gain;
 }
 
-/* Let part k know an item: what lies below is added up, what crosses is listed. */
-INLINE void put(Sieve *v, int k, int below, int crosses, int32_t item, const int64_t *mass,
-                const int width)
-{
-    int64_t if_below = -(int64_t)below, if_crosses = -(int64_t)crosses;
-    for (int c = 0; c < width; c++) v->sums[k][c] = add(v->sums[k][c], mass[c] & if_below);
-    v->crossing[k].id += mass[ID] & if_crosses;
-    v->crossing[k].loss += mass[LOSS] & if_crosses;
-    v->item[k][v->count[k]] = item;
-    v->count[k] += crosses;
-    if (v->graded && crosses) {
-        if (v->s->classes) add_class(v->s, v->sums[k] + width, item, mass);
-        if (v->s->grade) add_grade(v->s, &v->crossing[k], item, mass);
-    }
-}
-
-INLINE void visit_point(Sieve *v, int64_t i, const int width)
-{
-    const Tree *tree = v->s->tree;
-    const Chart *chart = v->cut->chart;
-    const double *point = tree->point + 2 * i;
-    const int64_t *mass = tree->mass + i * width;
-    double base = chart->fixed * point[chart->still], moving = point[chart->moving];
-    double at[3], doubt[3];
-    for (int k = 0; k < 3; k++) {
-        double shift = v->cut->weight[k] * moving;
-        at[k] = base + shift;
-        doubt[k] = v->s->rounding * (fabs(base) + fabs(shift));
-    }
-    for (int k = 0; k < v->cut->parts; k++) {
-        int a = v->cut->from[k], b = a + 1;
-        int below = (at[a] - v->low[k][0] <= doubt[a]) & (at[b] - v->low[k][1] <= doubt[b]);
-        int above = (v->high[k][0] - at[a] <= doubt[a]) & (v->high[k][1] - at[b] <= doubt[b]);
-        put(v, k, below, !(below | above), (int32_t)~i, mass, width);
-    }
-}
-
-/* A point that crosses the box can only be below or above the chord that cuts it. */
-INLINE void visit_point_at_chord(Sieve *v, int64_t i, const int width)
-{
-    const Tree *tree = v->s->tree;
-    const Chart *chart = v->cut->chart;
-    const double *point = tree->point + 2 * i;
-    double base = chart->fixed * point[chart->still], moving = point[chart->moving];
-    int below = 1, above = 1;
-    for (int end = 0; end < 2; end++) {
-        double shift = v->cut->weight[end] * moving, over = base + shift - v->high[0][end];
-        double doubt = v->s->rounding * (fabs(base) + fabs(shift));
-        below &= over <= doubt;
-        above &= -over <= doubt;
-    }
-    const int64_t *mass = tree->mass + i * width;
-    put(v, 0, 0, !above, (int32_t)~i, mass, width);
-    put(v, 1, below, !below, (int32_t)~i, mass, width);
-}
-
-/* Returns 1 if the node has to be opened, then nothing was sorted in. */
-INLINE int visit_node(Sieve *v, int64_t node, int open, const int width)
-{
-    const Tree *tree = v->s->tree;
-    const Chart *chart = v->cut->chart;
-    const double *box = tree->box + 4 * node;
-    const int64_t *mass = tree->sums + node * width;
-    double low_base = chart->fixed * box[chart->low[0]], low_moving = box[chart->low[1]];
-    double high_base = chart->fixed * box[chart->high[0]], high_moving = box[chart->high[1]];
-    double low[3], high[3], doubt[3], base = least_size(low_base, high_base);
-    int below[2] = {0, 0}, crosses[2] = {0, 0};
-    for (int k = 0; k < 3; k++) {
-        double low_shift = v->cut->weight[k] * low_moving;
-        double high_shift = v->cut->weight[k] * high_moving;
-        low[k] = low_base + low_shift;
-        high[k] = high_base + high_shift;
-        doubt[k] = v->s->rounding * (base + least_size(low_shift, high_shift));
-    }
-    for (int k = 0; k < v->cut->parts; k++) {
-        int a = v->cut->from[k], b = a + 1;
-        below[k] = (high[a] - v->low[k][0] <= doubt[a]) & (high[b] - v->low[k][1] <= doubt[b]);
-        int above = (v->high[k][0] - low[a] <= doubt[a]) & (v->high[k][1] - low[b] <= doubt[b]);
-        crosses[k] = !(below[k] | above);
-    }
-    if ((crosses[0] | crosses[1]) &&
-        (open || high[0] - low[0] + high[2] - low[2] > v->cut->open_above))
-        return 1;
-    for (int k = 0; k < v->cut->parts; k++) {
-        put(v, k, below[k], crosses[k], (int32_t)node, mass, width);
-        v->nodes[k] += crosses[k];
-    }
-    return 0;
-}
-
-/* Make room for `more` items in both lists. */
-static int reserve(Sieve *v, Part *part, int64_t more)
-{
-    for (int k = 0; k < 2; k++) {
-        Items *items = &part[k].items;
-        if (v->count[k] + more <= items->room) continue;
-        int64_t room = 2 * items->room + 256 + more;
-        int32_t *grown = realloc(items->item, (size_t)room * sizeof *grown);
-        if (!grown) return -1;
-        items->item = v->item[k] = grown;
-        items->room = room;
-    }
-    return 0;
-}
-
-/* Open a node and what must be opened below it; leave room for `more` items afterwards. A sum of
- * marks that is zero belongs to points without mass. */
-INLINE int open_node(Sieve *v, Part *part, int64_t item, int64_t more, const int width)
-{
-    const Tree *tree = v->s->tree;
-    int32_t pending[128];
-    int waiting = 0;
-    pending[waiting++] = (int32_t)item;
-    while (waiting) {
-        const Node *here = tree->node + pending[--waiting];
-        if (reserve(v, part, more + BLOCK + 2)) return -1;
-        if (here->child) {
-            for (int32_t k = here->child; k < here->child + 2; k++)
-                if (tree->sums[(int64_t)k * width + MARK] && visit_node(v, k, 0, width))
-                    pending[waiting++] = k;
-        } else {
-            for (int64_t i = here->first; i < here->end; i++)
-                if (tree->mass[i * width + MARK]) visit_point(v, i, width);
-        }
-    }
-    return 0;
-}
-
-INLINE int sift_all(Sieve *v, Part *part, const int32_t *item, int64_t count, const int width)
-{
-    int chord = v->cut->parts == 2 && v->cut->from[1] == 0;
-    if (reserve(v, part, count + 1)) return -1;
-    for (int64_t k = 0; k < count; k++) {
-        if (item[k] >= 0) {
-            if (visit_node(v, item[k], v->cut->open_items, width) &&
-                open_node(v, part, item[k], count - k, width))
-                return -1;
-        } else if (chord) {
-            visit_point_at_chord(v, ~item[k], width);
-        } else {
-            visit_point(v, ~item[k], width);
-        }
-    }
-    return 0;
-}
-
-/* With one set of OOD, by far the most frequent case, the sums stay in registers. */
-static int sift_one_set(Sieve *v, Part *part, const int32_t *item, int64_t count)
+/* With one set of OOD, by far the most frequent case, all sums stay in registers. */
+WIDE static void add_rows(const int64_t *mass, const Batch *batch, const Sides *sides,
+                          int64_t *sums, Crossing *crossing)
 {
     enum { WIDTH = FIRST_OOD + 1 };
-    int64_t sums[2][WIDTH];
-    for (int k = 0; k < 2; k++) {
-        memcpy(sums[k], part[k].sums, sizeof sums[k]);
-        v->sums[k] = sums[k];
+    uint64_t below[WIDTH] = {0}, crosses[WIDTH] = {0};
+    for (int k = 0; k < batch->count; k++) {
+        const int64_t *row = mass + (int64_t)batch->index[k] * WIDTH;
+        for (int c = 0; c < WIDTH; c++) below[c] += (uint64_t)row[c] & sides->below[k];
+        for (int c = 0; c < WIDTH; c++) crosses[c] += (uint64_t)row[c] & sides->crosses[k];
     }
-    int failed = sift_all(v, part, item, count, WIDTH);
-    for (int k = 0; k < 2; k++) memcpy(part[k].sums, sums[k], sizeof sums[k]);
-    return failed;
+    for (int c = 0; c < WIDTH; c++) sums[c] = add(sums[c], (int64_t)below[c]);
+    crossing->id += (int64_t)crosses[ID];
+    crossing->loss += (int64_t)crosses[LOSS];
+}
+
+static void add_wide_rows(const int64_t *mass, int width, const Batch *batch, const Sides *sides,
+                          int64_t *sums, Crossing *crossing)
+{
+    for (int k = 0; k < batch->count; k++) {
+        const int64_t *row = mass + (int64_t)batch->index[k] * width;
+        for (int c = 0; c < width; c++) sums[c] = add(sums[c], row[c] & (int64_t)sides->below[k]);
+        crossing->id += row[ID] & (int64_t)sides->crosses[k];
+        crossing->loss += row[LOSS] & (int64_t)sides->crosses[k];
+    }
+}
+
+/* List what crosses; points are told from nodes by `flip`, all bits or none. */
+static int64_t list_crossing(const Batch *batch, const Sides *sides, int32_t flip, int32_t *item)
+{
+    int64_t count = 0;
+    for (int k = 0; k < batch->count; k++) {
+        item[count] = batch->index[k] ^ flip;
+        count += sides->crosses[k] & 1;
+    }
+    return count;
+}
+
+/* Let a part know a batch of points or nodes with these rows of masses. */
+static int64_t put(Sieve *v, Part *part, const Batch *batch, const Sides *sides,
+                   const int64_t *mass, int32_t flip)
+{
+    const int width = v->s->tree->width;
+    Crossing *crossing = &part->box.crossing;
+    if (width == FIRST_OOD + 1)
+        add_rows(mass, batch, sides, part->sums, crossing);
+    else
+        add_wide_rows(mass, width, batch, sides, part->sums, crossing);
+    int32_t *item = part->items.item + part->items.count;
+    int64_t count = list_crossing(batch, sides, flip, item);
+    for (int64_t k = 0; k < count && v->graded; k++) {
+        const int64_t *row = mass + (item[k] ^ flip) * (int64_t)width;
+        if (v->s->classes) add_class(v->s, part->sums + width, item[k], row);
+        if (v->s->grade) add_grade(v->s, crossing, item[k], row);
+    }
+    part->items.count += count;
+    return count;
+}
+
+static void fill_up(Batch *batch)
+{
+    for (int k = batch->count; k % LANES; k++) batch->index[k] = batch->index[0];
+}
+
+/* Make room for the items of a batch in both lists. */
+static int reserve_batch(Sieve *v)
+{
+    for (int k = 0; k < 2; k++)
+        if (reserve_items(&v->part[k].items, v->part[k].items.count + TOGETHER)) return -1;
+    return 0;
+}
+
+static int sift_points(Sieve *v)
+{
+    Sides sides[2];
+    if (reserve_batch(v)) return -1;
+    fill_up(&v->points);
+    sides_of_points(v->s, v->cut, v->limits, &v->points, sides);
+    for (int k = 0; k < v->cut->parts; k++)
+        put(v, v->part + k, &v->points, sides + k, v->s->tree->mass, ~0);
+    v->points.count = 0;
+    return 0;
+}
+
+static int put_point(Sieve *v, int64_t i)
+{
+    v->points.index[v->points.count++] = (int32_t)i;
+    return v->points.count > TOGETHER - CHUNK ? sift_points(v) : 0;
+}
+
+/* Replace a node by its children, which wait, or by its points. A sum of marks that is zero
+ * belongs to points without mass. */
+static int open_node(Sieve *v, int32_t index)
+{
+    const Tree *tree = v->s->tree;
+    const Node *node = tree->node + index;
+    Items *waiting = &v->s->waiting;
+    if (node->child) {
+        if (reserve_items(waiting, waiting->count + 2)) return -1;
+        for (int32_t k = node->child; k < node->child + 2; k++)
+            if (tree->sums[(int64_t)k * tree->width + MARK]) waiting->item[waiting->count++] = k;
+        return 0;
+    }
+    for (int64_t i = node->first; i < node->end; i++)
+        if (tree->mass[i * tree->width + MARK] && put_point(v, i)) return -1;
+    return 0;
+}
+
+static int sift_nodes(Sieve *v, int open_all)
+{
+    Sides sides[2];
+    Batch opened = {.count = 0};
+    if (reserve_batch(v)) return -1;
+    fill_up(&v->nodes);
+    sides_of_nodes(v->s, v->cut, v->limits, &v->nodes, open_all, sides, &opened);
+    for (int k = 0; k < v->cut->parts; k++)
+        v->part[k].box.nodes +=
+            (int32_t)put(v, v->part + k, &v->nodes, sides + k, v->s->tree->sums, 0);
+    v->nodes.count = 0;
+    for (int k = 0; k < opened.count; k++)
+        if (open_node(v, opened.index[k])) return -1;
+    return 0;
+}
+
+static int sift_waiting(Sieve *v)
+{
+    Items *waiting = &v->s->waiting;
+    while (waiting->count) {
+        int64_t n = waiting->count < TOGETHER ? waiting->count : TOGETHER;
+        waiting->count -= n;
+        memcpy(v->nodes.index, waiting->item + waiting->count, (size_t)n * sizeof(int32_t));
+        v->nodes.count = (int)n;
+        if (sift_nodes(v, 0)) return -1;
+    }
+    return 0;
+}
+
+/* Let items wait in the batch of their kind. */
+static void hold(Sieve *v, const int32_t *item, int count)
+{
+    int points = v->points.count, nodes = v->nodes.count;
+    for (int k = 0; k < count; k++) {
+        v->points.index[points] = ~item[k];
+        v->nodes.index[nodes] = item[k];
+        points += item[k] < 0;
+        nodes += item[k] >= 0;
+    }
+    v->points.count = points;
+    v->nodes.count = nodes;
 }
 
 int sift(Search *s, const Cut *cut, const int32_t *item, int64_t count)
 {
-    Part *part = s->part;
-    Sieve v = {.s = s, .cut = cut, .width = s->tree->width, .graded = s->classes || s->grade};
+    Sieve v = {.s = s, .cut = cut, .part = s->part, .graded = s->classes || s->grade};
     for (int k = 0; k < 2; k++) {
-        const Zone *zone = &part[k].box.zone;
-        v.sums[k] = part[k].sums;
-        v.item[k] = part[k].items.item;
-        memcpy(v.low[k], zone->low, sizeof zone->low);
-        memcpy(v.high[k], zone->high, sizeof zone->high);
+        const Zone *zone = &s->part[k].box.zone;
+        memcpy(v.limits[k].low, zone->low, sizeof zone->low);
+        memcpy(v.limits[k].high, zone->high, sizeof zone->high);
     }
-    int failed = s->tree->sets == 1 && !s->classes
-                     ? sift_one_set(&v, part, item, count)
-                     : sift_all(&v, part, item, count, s->tree->width);
-    for (int k = 0; k < 2; k++) {
-        part[k].items.count = v.count[k];
-        part[k].box.nodes = (int32_t)v.nodes[k];
-        part[k].box.crossing = v.crossing[k];
+    s->waiting.count = 0;
+    for (int64_t done = 0; done < count; done += CHUNK) {
+        hold(&v, item + done, count - done < CHUNK ? (int)(count - done) : CHUNK);
+        if (v.points.count > TOGETHER - CHUNK && sift_points(&v)) return -1;
+        if (v.nodes.count > TOGETHER - CHUNK && sift_nodes(&v, cut->open_items)) return -1;
     }
-    return failed;
+    if (v.nodes.count && sift_nodes(&v, cut->open_items)) return -1;
+    if (sift_waiting(&v)) return -1;
+    return v.points.count ? sift_points(&v) : 0;
 }

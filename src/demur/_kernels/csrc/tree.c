@@ -8,6 +8,7 @@
  * duplicates.
  */
 #include "tree.h"
+#include "vectors.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,14 +21,6 @@
 #define KNOTS (1 << KNOT_BITS)
 #define AHEAD 24
 #define TOGETHER 512 /* rows whose keys are made together */
-
-/* Compiled several times; the version with the widest vectors the processor has is called. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__)
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDE
-#endif
 
 typedef struct {
     double edge[KNOTS + 1]; /* quantiles 0, 1/KNOTS, ..., 1 of the sample */

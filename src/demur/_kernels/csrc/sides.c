@@ -1,0 +1,133 @@
+/* On which side of the parts of a cut box items lie.
+ *
+ * An item is a node of the tree or a point. Its values are linear in t, so it lies below
+ * (above) a zone if it does at both ends. Ends are compared with a tolerance: a line that passes
+ * within its own rounding error of an edge counts as being on the outer side of it. Half-planes
+ * that float64 can separate keep clear of all lines by more than that, so wherever such a
+ * half-plane (t, v) lies in a box, all points certain for the box are on their side of it. Many
+ * lines through one point, even if rounding spoils it, can so be cut apart there.
+ *
+ * A side is as good as random, so there are no branches on it: a batch goes through plain
+ * loops, which compilers turn into vector instructions.
+ */
+#include "sides.h"
+
+#include <math.h>
+
+#include "vectors.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+static int filled_up(const Batch *batch) { return (batch->count + LANES - 1) / LANES * LANES; }
+
+INLINE double larger(double a, double b) { return a > b ? a : b; }
+
+/* The smallest size of a number between two. */
+INLINE double least_size(double low, double high) { return larger(larger(low, -high), 0); }
+
+INLINE void note(Sides *sides, int k, int below, int above)
+{
+    sides->below[k] = -(uint64_t)below;
+    sides->crosses[k] = -(uint64_t)!(below | above);
+}
+
+/* Values are base + weight*moving, with the weights of the two ends of a part. */
+INLINE void compare_points(const double *base, const double *moving, int n, const double *weight,
+                           double rounding, Limits at, Sides *sides)
+{
+    const double weights[2] = {weight[0], weight[1]};
+    for (int k = 0; k < n; k++) {
+        double left = weights[0] * moving[k], right = weights[1] * moving[k];
+        double doubt[2] = {rounding * (fabs(base[k]) + fabs(left)),
+                           rounding * (fabs(base[k]) + fabs(right))};
+        left += base[k];
+        right += base[k];
+        int below = (left - at.low[0] <= doubt[0]) & (right - at.low[1] <= doubt[1]);
+        int above = (at.high[0] - left <= doubt[0]) & (at.high[1] - right <= doubt[1]);
+        note(sides, k, below, above);
+    }
+}
+
+WIDE void sides_of_points(const Search *s, const Cut *cut, const Limits *limits,
+                          const Batch *batch, Sides *sides)
+{
+    const double *point = s->tree->point, fixed = cut->chart->fixed;
+    const int still = cut->chart->still, moves = cut->chart->moving, n = filled_up(batch);
+    double base[TOGETHER], moving[TOGETHER];
+    for (int k = 0; k < n; k++) {
+        const double *scores = point + 2 * (int64_t)batch->index[k];
+        base[k] = fixed * scores[still];
+        moving[k] = scores[moves];
+    }
+    for (int part = 0; part < cut->parts; part++)
+        compare_points(base, moving, n, cut->weight + cut->from[part], s->rounding, limits[part],
+                       sides + part);
+}
+
+/* The corners of nodes with the smallest and with the largest values. */
+typedef struct {
+    double base[TOGETHER], moving[TOGETHER];
+} Corners;
+
+INLINE void compare_nodes(const Corners *low, const Corners *high, int n, const double *weight,
+                          double rounding, Limits at, Sides *sides)
+{
+    const double weights[2] = {weight[0], weight[1]};
+    for (int k = 0; k < n; k++) {
+        double size = least_size(low->base[k], high->base[k]);
+        int below = 1, above = 1;
+        for (int end = 0; end < 2; end++) {
+            double low_shift = weights[end] * low->moving[k];
+            double high_shift = weights[end] * high->moving[k];
+            double doubt = rounding * (size + least_size(low_shift, high_shift));
+            below &= high->base[k] + high_shift - at.low[end] <= doubt;
+            above &= at.high[end] - (low->base[k] + low_shift) <= doubt;
+        }
+        note(sides, k, below, above);
+    }
+}
+
+/* Take nodes out whose extents, summed over both ends of the whole box, are too large. */
+INLINE void take_out(const Corners *low, const Corners *high, int n, const Cut *cut, double most,
+                     Sides *sides, uint64_t *out)
+{
+    const double first = cut->weight[0], last = cut->weight[2];
+    for (int k = 0; k < n; k++) {
+        double left = high->base[k] + first * high->moving[k] -
+                      (low->base[k] + first * low->moving[k]);
+        double right = high->base[k] + last * high->moving[k] -
+                       (low->base[k] + last * low->moving[k]);
+        uint64_t large = -(uint64_t)(left + right > most);
+        out[k] = (sides[0].crosses[k] | sides[1].crosses[k]) & large;
+        for (int part = 0; part < 2; part++) {
+            sides[part].below[k] &= ~out[k];
+            sides[part].crosses[k] &= ~out[k];
+        }
+    }
+}
+
+WIDE void sides_of_nodes(const Search *s, const Cut *cut, const Limits *limits,
+                         const Batch *batch, int all, Sides *sides, Batch *opened)
+{
+    const Chart chart = *cut->chart;
+    const double *boxes = s->tree->box;
+    const int n = filled_up(batch);
+    Corners low, high;
+    uint64_t out[TOGETHER];
+    for (int k = 0; k < n; k++) {
+        const double *box = boxes + 4 * (int64_t)batch->index[k];
+        low.base[k] = chart.fixed * box[chart.low[0]];
+        low.moving[k] = box[chart.low[1]];
+        high.base[k] = chart.fixed * box[chart.high[0]];
+        high.moving[k] = box[chart.high[1]];
+    }
+    for (int part = 0; part < cut->parts; part++)
+        compare_nodes(&low, &high, n, cut->weight + cut->from[part], s->rounding, limits[part],
+                      sides + part);
+    if (cut->parts == 1) sides[1] = sides[0];
+    take_out(&low, &high, n, cut, all ? -1 : cut->open_above, sides, out);
+    for (int k = 0; k < batch->count; k++) {
+        opened->index[opened->count] = batch->index[k];
+        opened->count += out[k] & 1;
+    }
+}
