@@ -11,6 +11,7 @@ import demur as dm
 from demur.sources.arrays import ArraySource
 from demur.tuning.charts import direction_set
 from demur.tuning.streamed.plan import Plan
+from demur.tuning.streamed.solve import Streamed
 from demur.tuning.streamed.tune import tune_source
 
 
@@ -141,3 +142,22 @@ def test_frontier_is_that_of_memory(seed):
         found = dm.evaluate(there.rule(row, column), sample)
         assert found.accepted_id == here.accepted_id[row, column]
         assert found.selective_risk == here.selective_risk[row, column]
+
+
+def test_a_search_after_one_that_cut_cells_finds_what_it_finds_alone():
+    rng = np.random.default_rng(3)
+    id_scores = rng.normal(size=(3000, 2))
+    wrong = rng.random(3000) < 1 / (1 + np.exp(2 - 2 * id_scores[:, 0]))
+    sample = dm.Sample(id_scores, wrong, rng.normal([0.5, 2.0], 1.0, size=(3000, 2)))
+    # Coarse bins leave more rows open than may be held, so cells are cut.
+    plan, allowed = Plan(200, 8, fetched=700, boxes=300), direction_set("nonneg")
+    models = [dm.TprFprModel(0.8, 0.2), dm.TprFprModel(0.5, 0.05), dm.TprFprModel(0.9, 0.6)]
+    stream = Streamed(ArraySource(sample), models, allowed, plan=plan)
+    layers = []
+    for model in models:
+        line, _ = stream.find(model.program(stream.totals), allowed, dm.Exact())
+        point = dm.tune(sample, model).point
+        counts = round(sample.n_id * point.tpr), round(sample.n_ood * point.fpr)
+        assert (line.id, line.ood, line.loss) == (*counts, round(point.accepted_loss))
+        layers.append(len(stream.layers.bins))
+    assert max(layers[:-1]) > 1

@@ -1,7 +1,6 @@
 """Where much is left open, rows are counted again in thin cells; the answer stays the same."""
 
 import numpy as np
-import pytest
 from scored_tables import SETS
 from streams import check_against_memory
 
@@ -57,8 +56,14 @@ class Watched(ArraySource):
         return found
 
 
-@pytest.mark.parametrize("seed", range(SETS or 10))
-def test_closer_look(seed):
+def test_closer_look():
+    thin = sum(compare(seed) for seed in range(SETS or 10))
+    # Where the closer look would not help, rows are fetched without it.
+    assert thin >= 0.4 * (SETS or 10)
+
+
+def compare(seed):
+    """Assert that a source gives the answer of memory; return whether thin cells gave it."""
     rng = np.random.default_rng(seed)
     sample, directions = bent_sample(rng, seed)
     model = MODELS[int(rng.integers(len(MODELS)))]
@@ -69,6 +74,7 @@ def test_closer_look(seed):
         return tune_source(source, model, direction_set(directions), dm.Exact(), plan=plan)
 
     check_against_memory(sample, there, model, directions=directions, ood="pooled")
+    return any(kind == "thin rows" for kind, *_ in source.asked)
 
 
 def test_fetches_less():

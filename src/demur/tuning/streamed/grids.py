@@ -94,7 +94,7 @@ class Grids:
         self, levels: Levels, met: BoolArray, marked: BoolArray, *, settled: bool = True
     ) -> tuple[Rules, IntArray]:
         """Return the best rules on the rows of marked cells and the corners of the others."""
-        rows, totals = self._stream._fetch(self._grid, marked), self._stream.totals
+        rows, totals = self._stream.layers.fetch(self._grid, marked), self._stream.totals
         if self._pyramid is None:
             points = self._aimed(points_of_one(self._grid, marked, rows, totals))
             surface = Surface(levels.min_id, levels.max_ood, points)

@@ -43,15 +43,12 @@ from typing import Literal
 
 import numpy as np
 
-from demur._arrays import BoolArray, IntArray
 from demur._kernels.engines import engine
-from demur.core.bins import Bins
 from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Program, Totals
 from demur.core.sample import Sample
-from demur.core.source import Cells, Histogram, Measure, Overview, ScoreSource
-from demur.errors import InvalidInputError
+from demur.core.source import Histogram, Measure, Overview, ScoreSource
 from demur.tuning import double, single
 from demur.tuning.charts import DirectionSet, direction_set
 from demur.tuning.line import Line, preferred
@@ -59,9 +56,10 @@ from demur.tuning.margin import spread
 from demur.tuning.prepared import Prepared
 from demur.tuning.result import Certificate, Exact
 from demur.tuning.streamed.bound import Bound, Incumbent, best_of
-from demur.tuning.streamed.cells import Grid, grid_of, refined
+from demur.tuning.streamed.cells import grid_of
 from demur.tuning.streamed.closer import Closer
-from demur.tuning.streamed.cloud import Signs, cloud, joined, no_points, points_of, turned
+from demur.tuning.streamed.cloud import Signs, cloud, no_points, turned
+from demur.tuning.streamed.layers import Layers
 from demur.tuning.streamed.one import mark_one, points_of_one
 from demur.tuning.streamed.opened import Opened, open_cells
 from demur.tuning.streamed.plan import Plan, as_sample, bins_for, guess
@@ -95,24 +93,22 @@ class Streamed:
         hints = [guess(self.sample, model, allowed, measure, ood) for model in models]
         self.measure = replace(measure, price=max(hint.price for hint in hints))
         strips = [strip for hint in hints for strip in hint.strips]
-        self._bins: list[Bins] = [bins_for(drawn, self.plan.bins)]
-        counted = source.histogram(self._bins[0], self.measure, strips=strips)
+        bins = bins_for(drawn, self.plan.bins)
+        counted = source.histogram(bins, self.measure, strips=strips)
         self.totals = _totals(counted, self.overview, self.measure)
         self._profiles = counted.profiles
-        self._grid = grid_of(counted, self._bins[0], 0)
+        self._grid = grid_of(counted, bins, 0)
+        self.layers = Layers(source, self.measure, self.totals, self.plan, bins)
         self._scale = _spread(self.sample, len(source.score_names))
         # Cells that one of several searches counts are of no use to the others.
         plenty = self.plan.plenty if len(models) == 1 else None
         self._plenty = self.plan.fetched if plenty is None else plenty
-        self._held: dict[int, tuple[IntArray, Points]] = {}
 
     def find(
         self, program: Program, allowed: DirectionSet, search: Exact
     ) -> tuple[Line | None, Certificate]:
         """Return the best line over all allowed directions; None if none meets the bounds."""
-        # Cells that an earlier search made finer are none of this one.
-        del self._bins[1:]
-        self._held = {level: held for level, held in self._held.items() if level == 0}
+        self.layers.forget_finer()
         if len(self.source.score_names) == 1:
             return self._find_single(program)
         best = self._incumbent(program, allowed)
@@ -121,7 +117,7 @@ class Streamed:
             build(self._grid), bound, self.plan, {_SIGNS[q]: None for q in allowed.quarters}
         )
         if opened.rows > self._plenty:
-            found = self._closer().look(program, best, opened, self._bins[0], search)
+            found = self._closer().look(program, best, opened, self.layers.bins[0], search)
             if found is not None:
                 return found
         return self._search(program, self._refined(opened, bound), search)
@@ -130,7 +126,7 @@ class Streamed:
         self, program: Program, opened: Opened, search: Exact
     ) -> tuple[Line | None, Certificate]:
         """Fetch the rows of marked cells, and search them."""
-        rows = self._fetch(opened.pyramid.grid, opened.marked)
+        rows = self.layers.fetch(opened.pyramid.grid, opened.marked)
         lines, certificates = [], []
         for signs in opened.zones:
             points = cloud(opened.pyramid, opened.met, rows, signs, self.totals)
@@ -148,10 +144,10 @@ class Streamed:
         for _ in range(_REFINEMENTS):
             if int(grid.rows[marked].sum()) <= self.plan.fetched:
                 break
-            grid = self._refine(grid, marked)
+            grid = self.layers.refine(grid, marked)
             marked = mark_one(grid, program, self.measure.price)
-        self._check_size(int(grid.rows[marked].sum()))
-        rows = self._fetch(grid, marked)
+        self.layers.check_size(int(grid.rows[marked].sum()))
+        rows = self.layers.fetch(grid, marked)
         line = single.search(points_of_one(grid, marked, rows, self.totals), program)
         value = math.nan
         if line is not None:
@@ -163,56 +159,11 @@ class Streamed:
         for _ in range(_REFINEMENTS):
             if opened.rows <= self.plan.fetched:
                 break
-            pyramid = build(self._refine(opened.pyramid.grid, opened.marked))
+            pyramid = build(self.layers.refine(opened.pyramid.grid, opened.marked))
             again = open_cells(pyramid, bound, self.plan, opened.zones)
             opened = again._replace(boxes=opened.boxes + again.boxes)
-        self._check_size(opened.rows)
+        self.layers.check_size(opened.rows)
         return opened
-
-    def _refine(self, grid: Grid, marked: BoolArray) -> Grid:
-        """Look closer into marked cells, by another histogram."""
-        level, bins = len(self._bins) - 1, self._bins[-1]
-        marked = marked & (grid.level == level)
-        # Cells of a few rows are as good as the rows.
-        crowd = grid.rows[marked].sum() / max(1, marked.sum())
-        finer = bins.refined(2 ** int(np.clip(math.log2(max(crowd, 1) / 4) / 2, 1, 3)))
-        within = Cells(bins, np.sort(grid.key[marked]))
-        counted = self.source.histogram(finer, self.measure, within=within)
-        self._bins.append(finer)
-        return refined(grid.take(~marked), bins, grid_of(counted, finer, level + 1), finer)
-
-    def _check_size(self, rows: int) -> None:
-        if rows > self.plan.fetched:
-            raise InvalidInputError(
-                f"{rows:,} rows would have to be held to tell the optimum from its rivals, and "
-                f"the memory of {self.source.memory:,} bytes allows {self.plan.fetched:,}: "
-                "allow more memory, or tune on a sample"
-            )
-
-    def _fetch(self, grid: Grid, marked: BoolArray) -> Points:
-        """Return the rows of marked cells; those of the last search may serve again."""
-        parts = [no_points(len(self.source.score_names), self.measure.columns, self.totals)]
-        for level, bins in enumerate(self._bins):
-            keys = np.sort(grid.key[marked & (grid.level == level)])
-            if len(keys):
-                parts.append(self._rows(level, bins, keys))
-        return joined(parts, self.totals)
-
-    def _rows(self, level: int, bins: Bins, keys: IntArray) -> Points:
-        held, points = self._held.get(level, (keys[:0], None))
-        new = np.setdiff1d(keys, held, assume_unique=True)
-        if points is None or len(new):
-            points = points_of(self.source.rows(Cells(bins, keys)), self.measure, self.totals)
-            self._held[level] = (keys, points)
-            return points
-        inside = np.isin(bins.key(points.scores), keys)
-        return Points(
-            points.scores[inside],
-            points.id[inside],
-            points.ood[:, inside],
-            points.loss[inside],
-            self.totals,
-        )
 
     def _incumbent(self, program: Program, allowed: DirectionSet) -> Incumbent | None:
         """Return the best operating point known; it is feasible, and no better than it says."""
