@@ -199,7 +199,7 @@ SECTIONS = {
     "frontier": Section(frontier, (20_000, 200_000)),
     "bootstrap": Section(replicates, (20_000,)),
     "metrics": Section(metrics, (1_000_000,)),
-    "hard-compiled": Section(partial(hard, "compiled"), (20_000, 200_000)),
+    "hard-compiled": Section(partial(hard, "compiled"), (20_000, 200_000, 2_000_000)),
     "hard-numpy": Section(partial(hard, "numpy"), (20_000,)),
     "sweep": Section(sweep, (2_000,)),
     "growth": Section(growth, (20_000, 200_000)),

@@ -6,7 +6,6 @@
  */
 #include "sift.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "sides.h"
