@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import demur as dm
+from benchmarks.agreement import agreement
 from benchmarks.alternatives import detection_metrics, sweep_all_pairs
 from benchmarks.datasets import HARD, REALISTIC, Case, clouds, synthetic
+from benchmarks.engines import engine, on_engine
 from benchmarks.fresh_data import exact_against_grid
 from benchmarks.paper_grid import tune_grid
 from benchmarks.processes import first_call, imports, memory
 from benchmarks.timing import Ratio, compare, compare_all, table
 from demur.guarantees import bootstrap
-
-
-@contextmanager
-def engine(name: str) -> Iterator[None]:
-    """Force an engine for a while."""
-    before = os.environ.get("DEMUR_ENGINE")
-    os.environ["DEMUR_ENGINE"] = name
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["DEMUR_ENGINE"]
-        else:
-            os.environ["DEMUR_ENGINE"] = before
-
-
-def on_engine(name: str, run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Call a function on an engine."""
-    with engine(name):
-        return run(*arguments, **options)
 
 
 def paper_grid(case: Case) -> Callable[[], object]:
@@ -206,5 +186,6 @@ SECTIONS = {
     "imports": Section(imports, (0,)),
     "first-call": Section(first_call, (20_000,)),
     "memory": Section(memory, (2_000_000,)),
+    "agreement": Section(agreement, (2_000, 20_000, 200_000)),
     "fresh-data": Section(exact_against_grid, (2_000, 20_000)),
 }
