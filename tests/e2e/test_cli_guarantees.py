@@ -2,6 +2,8 @@
 
 import json
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from commands import make_table, rates, rows_of, run, write_table
 from scipy.stats import beta
@@ -31,6 +33,12 @@ def test_certify_states_exact_binomial_bounds(tmp_path):
     done = run(tmp_path, *common, "--min-tpr", ".95", "--max-fpr", ".2")
     assert done.returncode == 3
     assert "tpr >= 0.95: not certified" in done.stdout
+    # As printed, no end promises more than the exact one.
+    shown = {line.split("  ")[0]: float(line.split()[-1]) for line in done.stdout.splitlines()[4:7]}
+    exact = promise["tpr"]["low"], promise["fpr"]["high"], promise["selective_risk"]["high"]
+    assert 0 <= exact[0] - shown["TPR"] < 1e-5
+    assert 0 <= shown["FPR"] - exact[1] < 1e-5
+    assert 0 <= shown["selective risk"] - exact[2] < 1e-5
     assert "only for them" in done.stdout
 
 
@@ -39,7 +47,8 @@ def test_certify_refuses_weights_and_nonsense(tmp_path):
     write_table(make_table(), tmp_path / "fresh.csv")
     for extra, message in [
         (["--weight", "msp"], "weight"),
-        (["--confidence", "1.5"], "confidence"),
+        (["--confidence", "1.5"], "'--confidence': '1.5' is not between 0 and 1"),
+        (["--max-loss", "-1"], "max_loss must be a positive number, got -1"),
         (["--confidence", "high"], "not a number"),
     ]:
         done = run(tmp_path, "certify", "r.json", "fresh.csv", *COLUMNS, *extra)
@@ -58,9 +67,12 @@ def test_plan_prints_sizes_and_the_power_curve(tmp_path):
     assert (row["n_id"], row["n_ood"]) == (850, 421)
     powers = [point["tpr_power"] for point in planned["curve"]]
     assert powers[0] < 0.2 < 0.9 < powers[-1]
-    done = run(tmp_path, "plan", "--cost-reject-id", "1")
+    done = run(tmp_path, "plan", "--max-fpr", ".1")
     assert done.returncode == 2
     assert "--min-tpr" in done.stderr
+    text = run(tmp_path, "plan", "--min-tpr", ".8").stdout
+    assert "fpr" not in text.splitlines()[0] and "OOD" not in text.splitlines()[-1]
+    assert "relax it" in run(tmp_path, "plan", "--min-tpr", "1").stdout
 
 
 def test_tune_with_a_guarantee(tmp_path):
@@ -79,10 +91,45 @@ def test_tune_with_a_guarantee(tmp_path):
     assert tpr >= 0.5 and fpr <= 0.2
     assert risk <= result["guarantee"]["selective_risk"]
     done = run(tmp_path, *tune, *bounds)
-    assert "With probability 0.95" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert "With probability 0.95 over the choice of rows, in the population tpr >= 0.5" in said
+    assert "on 1,680 ID and 840 OOD rows set aside to test it" in said
+    shown = float(said.partition("the selective risk is at most ")[2].split()[0].rstrip("."))
+    assert 0 <= shown - result["guarantee"]["selective_risk"] < 1e-5
     write_table(make_table(seed=1, n_id=30, n_ood=10), tmp_path / "few.parquet")
     few = ["tune", "few.parquet", "--scores", "knn", *COLUMNS, *bounds]
     done = run(tmp_path, *few, "-o", "no.json")
     assert done.returncode == 3
     assert "rows" in done.stderr
     assert not (tmp_path / "no.json").exists()
+
+
+def test_a_guarantee_that_cannot_be_given_writes_nothing(tmp_path):
+    table = make_table()
+    write_table(table, tmp_path / "s.parquet")
+    half = pa.array(np.arange(len(table)) // 2)
+    write_table(table.append_column("patient", half), tmp_path / "pairs.parquet")
+    bounds = ["--scores", "msp,knn", *COLUMNS, "--min-tpr", ".5", "--max-fpr", ".3"]
+    files = ["-o", "no.json", "--report", "no.html", "--counts", "no.counts"]
+    for data, extra, message in [
+        ("s.parquet", ["--guarantee", "1.5"], "'--guarantee': '1.5' is not between 0 and 1"),
+        ("s.parquet", ["--guarantee", ".9", "--fpr-of", "worst"], "all OOD rows together"),
+        ("pairs.parquet", ["--guarantee", ".9", "--id", "patient"], "ids in"),
+    ]:
+        refused = run(tmp_path, "tune", data, *bounds, *extra, *files)
+        assert refused.returncode == 2
+        assert message in refused.stderr
+        assert not list(tmp_path.glob("no.*"))
+    named = table.append_column("row", pa.array(np.arange(len(table))))
+    write_table(named, tmp_path / "named.parquet")
+    done = run(tmp_path, "tune", "named.parquet", *bounds, "--guarantee", ".9", "--id", "row")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_rule_that_accepts_nothing_promises_its_cost_only(tmp_path):
+    write_table(make_table(), tmp_path / "s.csv")
+    free = ["--cost-reject-id", "0", "--prior", ".3", "--guarantee", ".9"]
+    done = run(tmp_path, "tune", "s.csv", "--scores", "msp", *COLUMNS, *free)
+    assert done.returncode == 0, done.stderr
+    assert "expected cost is at most 0.00000." in done.stdout
+    assert "undefined" not in done.stdout and "selective risk" not in done.stdout

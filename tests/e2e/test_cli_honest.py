@@ -1,6 +1,7 @@
 """`demur estimate`, `prior`, `retune`, `compare --replicates`, and promises in `demur report`."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -44,6 +45,8 @@ def test_estimate_prints_folds_and_bootstrap_whatever_the_workers(tmp_path):
     text = done(tmp_path, *options)
     assert f"{folds.held_out.selective_risk:.5f}" in text
     assert "90 % interval" in text and "optimistic" in text
+    nothing = run(tmp_path, *common, "--folds", "0", "--replicates", "0")
+    assert nothing.returncode == 2 and "--folds or --replicates" in nothing.stderr
     only = json.loads(done(tmp_path, *common, "--replicates", "0", "--json"))
     assert only["bootstrap"] is None and len(only["cross"]["folds"]) == 5
 
@@ -116,7 +119,9 @@ def test_retuning_needs_no_rows(tmp_path, scores):
         assert found["tuned"]["selective_risk"] == exact["tuned"]["selective_risk"]
         assert found["complete"]
     impossible = ["--min-tpr", ".999", "--max-fpr", ".001"]
-    assert run(tmp_path, "retune", "counts.json", *impossible).returncode == 3
+    unable = run(tmp_path, "retune", "counts.json", *impossible)
+    assert unable.returncode == 3
+    assert ("rules saved; the rows may give others" in unable.stderr) == ("," in scores)
     refused = run(tmp_path, "retune", "new.json", *BOUNDS)
     assert refused.returncode == 2 and "Traceback" not in refused.stderr
 
@@ -135,14 +140,19 @@ def test_prior_from_unlabelled_rows(tmp_path):
     assert found["estimate"] == pytest.approx((tpr - share) / (tpr - fpr))
     assert found["low"] < 0.3 < found["high"]
     text = done(tmp_path, *common)
-    assert f"--prior-range {found['low']:.4g} {found['high']:.4g}" in text
+    low, high = (float(end) for end in re.search(r"--prior-range (\S+) (\S+)", text).groups())
+    # Rounded outwards, so that nothing of the interval is left out.
+    assert 0 <= found["low"] - low < 1e-4 and 0 <= high - found["high"] < 1e-4
+    assert "together with confidence 0.9; for 0.95, give --confidence 0.975" in text
+    write_table(fresh.filter(fresh["is_ood"].cast("bool")), tmp_path / "today.csv")
+    assert "certify" not in done(tmp_path, *common)  # it takes no share of 1
     certify = ["certify", "r.json", "fresh.csv", *COLUMNS, "--prior-range", ".1", ".4", "--json"]
     promise = json.loads(done(tmp_path, *certify))
     low, high = promise["tpr"]["low"], promise["fpr"]["high"]
     assert promise["precision"]["low"] == pytest.approx(0.6 * low / (0.6 * low + 0.4 * high))
     assert promise["ood_prior"] == [0.1, 0.4]
     for extra, message in [
-        (["--prior-range", ".4", ".1"], "ood_prior"),
+        (["--prior-range", ".4", ".1"], "with the smaller first, got 0.4 and 0.1"),
         (["--prior-range", ".4"], "--prior-range"),
     ]:
         refused = run(tmp_path, "certify", "r.json", "fresh.csv", *COLUMNS, *extra)

@@ -156,3 +156,9 @@ def test_betting_adapts_to_the_variance():
     calm = np.tile([0.09, 0.11], 250)
     assert mean_upper(calm, 0.05) < 0.11
     assert mean_upper(calm, 0.05, method="hoeffding_bentkus") > 0.12
+
+
+@pytest.mark.parametrize("delta", [0, 1.5, -1, float("nan")])
+def test_a_bound_needs_a_level_between_0_and_1(delta):
+    with pytest.raises(InvalidInputError, match="delta must be between 0 and 1"):
+        mean_upper([0.1, 0.2], delta)

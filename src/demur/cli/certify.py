@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import click
@@ -9,7 +11,7 @@ import click
 from demur.cli.evaluate import score_columns
 from demur.cli.inputs import DataOptions, data_options, read_rows, scores_option
 from demur.cli.models import ModelOptions, model_options
-from demur.cli.options import Number, SectionCommand, option
+from demur.cli.options import Chance, Number, SectionCommand, option
 from demur.cli.progress import Progress
 from demur.cli.tables import Block, Cell, render
 from demur.cli.texts import echo_json, model_data, rate, rule_data, rule_text, sample_data
@@ -17,6 +19,7 @@ from demur.core.program import Number as Bound
 from demur.core.rule import Rule
 from demur.guarantees.certify import Certified, certify
 from demur.guarantees.intervals import Interval
+from demur.guarantees.rounding import at_least_text, at_most_text
 
 _EXAMPLES = """\b
 Examples:
@@ -34,7 +37,7 @@ _promise = option("Promise")
 @data_options()
 @model_options("Bounds to certify, or costs (optional)")
 @_promise(
-    "--confidence", type=Number(), default="0.95", show_default=True, help="Chance that all hold."
+    "--confidence", type=Chance(), default="0.95", show_default=True, help="Chance that all hold."
 )
 @_promise(
     "--prior-range",
@@ -129,5 +132,9 @@ def promise_table(promise: Certified) -> str:
 
 def _ends(interval: Interval) -> list[Cell]:
     # An end that is not promised is the trivial one.
-    low = "" if interval.low == 0 else rate(interval.low, 5)
-    return [Cell(low), Cell("" if interval.high == 1 else rate(interval.high, 5))]
+    low = "" if interval.low == 0 else _end(interval.low, at_least_text)
+    return [Cell(low), Cell("" if interval.high == 1 else _end(interval.high, at_most_text))]
+
+
+def _end(bound: float, text: Callable[[float, int], str]) -> str:
+    return "undefined" if math.isnan(bound) else text(bound, 5)

@@ -74,6 +74,8 @@ def command(
     asked = model.one_model()
     if model.needs_ood and data.ood is None and not data.openood:
         raise click.UsageError("--max-fpr and --prior need OOD rows: name their column with --ood")
+    if not folds and not resampling.replicates:
+        raise click.UsageError("nothing is left to estimate: give --folds or --replicates")
     if search.fpr_of != "pooled":
         raise click.UsageError("estimates are about the FPR of all OOD rows together")
     rows = read_rows(data, [scores] if scores else [], confidence=confidence)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import click
+import math
 
+import click
+import numpy as np
+
+from demur.cli.inputs import Rows
 from demur.cli.output import OutputOptions
 from demur.cli.progress import Progress
 from demur.cli.raw_columns import promise_on_raw_columns
@@ -12,19 +16,19 @@ from demur.cli.texts import (
     decision,
     echo_json,
     model_data,
-    model_text,
     point_data,
     point_table,
-    rate,
     rule_data,
     sample_data,
 )
-from demur.core.models import RejectionModel
+from demur.core.models import PrecisionRecallModel, RejectionModel, TprFprModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.sample import Sample
-from demur.errors import InfeasibleError
+from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.certified_tuning import CertifiedTuning, tune_certified
+from demur.guarantees.rounding import at_most_text
+from demur.guarantees.shortage import asked_text
 from demur.report.evidence import guarantee_data
 
 
@@ -53,6 +57,19 @@ def tune_promised(
             return error
 
 
+def refuse_repeated_ids(rows: Rows, column: str | None) -> None:
+    """Raise when several rows have one id: they are not independent, so no count is a proof."""
+    if column is None or column not in rows.columns:
+        return
+    ids = rows.columns[column].astype(str)
+    different = len(np.unique(ids))
+    if different < len(ids):
+        raise InvalidInputError(
+            f"--guarantee counts independent rows, but column {column!r} has {different:,} ids in "
+            f"{len(ids):,} rows: keep one row of each id"
+        )
+
+
 def finish_promised(
     promised: CertifiedTuning | InfeasibleError,
     test: Sample | None,
@@ -71,6 +88,24 @@ def finish_promised(
     if out.output is not None:
         promised.rule.save(out.output)
     _print(promised, fresh, out)
+
+
+def _seen(promised: CertifiedTuning) -> str:
+    rows = f"{promised.sizes.test_id:,} ID and {promised.sizes.test_ood:,} OOD rows"
+    return f"That was seen on {rows} set aside to test it; promised is this:"
+
+
+def _promise(promised: CertifiedTuning) -> str:
+    """Return what is promised; a rule that accepts nothing has no selective risk."""
+    model = promised.model
+    said = []
+    if isinstance(model, (TprFprModel, PrecisionRecallModel)):
+        said.append(asked_text(model))
+    if promised.expected_cost is not None:
+        said.append(f"the expected cost is at most {at_most_text(promised.expected_cost, 5)}")
+    if not math.isnan(promised.selective_risk):
+        said.append(f"the selective risk is at most {at_most_text(promised.selective_risk, 5)}")
+    return ", and ".join(said)
 
 
 def _print(
@@ -93,12 +128,10 @@ def _print(
         )
         return
     click.echo(decision(rule, promised.point))
-    kept = f"{model_text(promised.model)} is kept"
-    if promised.expected_cost is not None:
-        kept = f"the expected cost is at most {rate(promised.expected_cost, 5)}"
+    click.echo(_seen(promised))
     click.echo(
-        f"\nWith probability {promised.confidence:g} over the rows, in the population {kept},\n"
-        f"and the selective risk is at most {rate(promised.selective_risk, 5)}."
+        f"\nWith probability {promised.confidence:g} over the choice of rows, in the population\n"
+        f"{_promise(promised)}."
     )
     if fresh is not None:
         click.echo()

@@ -43,6 +43,19 @@ class Number(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
+class Chance(Number):
+    """A number between 0 and 1, neither included."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Decimal | Fraction:
+        """Read ``.95``."""
+        number = super().convert(value, param, ctx)
+        if not 0 < number < 1:
+            self.fail(f"{value!r} is not between 0 and 1, as .95 is", param, ctx)
+        return number
+
+
 class Names(click.ParamType):  # type: ignore[type-arg]
     """Names with commas between them."""
 

@@ -6,26 +6,27 @@ from dataclasses import asdict
 
 import click
 
-from demur.cli.models import ModelOptions, model_options
-from demur.cli.options import Number, SectionCommand, option
+from demur.cli.options import Chance, Number, SectionCommand, option
 from demur.cli.tables import Block, Cell, render
 from demur.cli.texts import echo_json, model_data
 from demur.core.models import TprFprModel
 from demur.core.program import Number as Bound
 from demur.guarantees.plan import Plan, plan
+from demur.guarantees.shortage import asked_text
 
 _EXAMPLES = """\b
 Examples:
   demur plan --min-tpr .8 --max-fpr .1 --confidence .95
   demur plan --min-tpr .9 --max-fpr .05 --margin .01 --margin .03 --power .8
 """
-_add = option("Certificate")
+_bound, _add = option("Bounds to certify"), option("Certificate")
 
 
 @click.command(cls=SectionCommand, epilog=_EXAMPLES)
-@model_options("Bounds to certify")
-@_add("--confidence", type=Number(), default="0.95", show_default=True, help="Chance it holds.")
-@_add("--power", type=Number(), default="0.9", show_default=True, help="Chance to get it.")
+@_bound("--min-tpr", type=Number(), required=True, help="Accept at least this share of ID inputs.")
+@_bound("--max-fpr", type=Number(), help="Accept at most this share of OOD inputs.")
+@_add("--confidence", type=Chance(), default="0.95", show_default=True, help="Chance it holds.")
+@_add("--power", type=Chance(), default="0.9", show_default=True, help="Chance to get it.")
 @_add(
     "--margin",
     "margins",
@@ -37,16 +38,15 @@ _add = option("Certificate")
 )
 @option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 def command(
-    model: ModelOptions,
+    min_tpr: Bound,
+    max_fpr: Bound | None,
     confidence: Bound,
     power: Bound,
     margins: tuple[Bound, ...],
     as_json: bool,
 ) -> None:
     """Show how many fresh ID and OOD rows it takes to certify bounds on TPR and FPR."""
-    asked = model.one_model()
-    if not isinstance(asked, TprFprModel):
-        raise click.UsageError("a plan needs --min-tpr, with --max-fpr if FPR is to be bounded")
+    asked = TprFprModel(min_tpr, 1 if max_fpr is None else max_fpr)
     planned = plan(
         asked,
         margins=[float(margin) for margin in margins],
@@ -57,16 +57,13 @@ def command(
         echo_json(asdict(planned) | {"model": model_data(asked)})
         return
     click.echo(
-        f"To certify TPR >= {asked.min_tpr} and FPR <= {asked.max_fpr} with confidence "
-        f"{planned.confidence:g}\nand a chance of {planned.power:g} to succeed:\n"
+        f"To certify {asked_text(asked)} with confidence {planned.confidence:g}\n"
+        f"and a chance of {planned.power:g} to succeed:\n"
     )
     click.echo(_sizes(planned))
     click.echo("\nChance that a number of rows certifies a bound:\n")
     click.echo(_power(planned))
-    click.echo(
-        f"\nFewer than {_rows(planned.fewest_id)} ID or {_rows(planned.fewest_ood)} OOD rows "
-        "never certify these bounds."
-    )
+    click.echo(f"\n{_fewest(planned)}")
 
 
 def _sizes(planned: Plan) -> str:
@@ -96,6 +93,13 @@ def _power(planned: Plan) -> str:
         for point in planned.curve
     ]
     return render("text", ["margin", "rows", "TPR (ID rows)", "FPR (OOD rows)"], [Block("", rows)])
+
+
+def _fewest(planned: Plan) -> str:
+    if planned.fewest_id is None or planned.fewest_ood is None:
+        return "No number of rows certifies a bound of exactly 0 or 1: relax it."
+    ood = f" or {planned.fewest_ood:,} OOD" if planned.fewest_ood else ""
+    return f"Fewer than {planned.fewest_id:,} ID{ood} rows never certify these bounds."
 
 
 def _rows(count: int | None) -> str:

@@ -7,11 +7,12 @@ import click
 from demur.cli.deployed import read_scores
 from demur.cli.evaluate import score_columns
 from demur.cli.inputs import DataOptions, data_options, read_rows, scores_option
-from demur.cli.options import Number, SectionCommand, option
+from demur.cli.options import Chance, SectionCommand, option
 from demur.cli.texts import echo_json, rule_data, rule_text, sample_data
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule
 from demur.guarantees.prior import estimate_prior
+from demur.guarantees.rounding import at_least_text, at_most_text
 from demur.report.evidence import prior_data
 from demur.report.promises import prior_text
 
@@ -34,7 +35,7 @@ Examples:
     help="Scores of inputs in use, in the same columns; no labels are needed.",
 )
 @option("Estimate")(
-    "--confidence", type=Number(), default="0.95", show_default=True, help="Of the interval."
+    "--confidence", type=Chance(), default="0.95", show_default=True, help="Of the interval."
 )
 @option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 def command(
@@ -68,6 +69,14 @@ def command(
         return
     click.echo(f"Rule: accept when {rule_text(loaded)}. {len(in_use):,} inputs in use.\n")
     click.echo(prior_text(found))
-    if found.consistent:
-        low, high = f"{found.interval.low:.4g}", f"{found.interval.high:.4g}"
-        click.echo(f"To be safe over all of it: demur certify --prior-range {low} {high}")
+    if not found.consistent:
+        return
+    low, high = at_least_text(found.interval.low, 4), at_most_text(found.interval.high, 4)
+    # At a share of 1 no precision can be promised.
+    if float(high) < 1:
+        both, each = 2 * found.confidence - 1, (1 + found.confidence) / 2
+        click.echo(
+            f"To be safe over all of it: demur certify --prior-range {low} {high}\n"
+            f"Both then hold together with confidence {both:.4g}; for {found.confidence:g}, give "
+            f"--confidence {each:.4g} to each."
+        )

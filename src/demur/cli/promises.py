@@ -9,7 +9,7 @@ import click
 
 from demur.cli.deployed import read_scores
 from demur.cli.guarantee import tune_promised
-from demur.cli.options import Command, Number, gathered, option
+from demur.cli.options import Chance, Command, Number, gathered, option
 from demur.cli.resampling import ResamplingOptions, folds_option
 from demur.cli.search import SearchOptions
 from demur.core.program import Number as Bound
@@ -87,7 +87,7 @@ def promise_options() -> Callable[[Command], Command]:
             folds_option,
             add(
                 "--guarantee",
-                type=Number(),
+                type=Chance(),
                 metavar="CONFIDENCE",
                 help="Add a rule whose bounds hold in the population with this chance, such as "
                 ".95, or how many rows that would take.",

@@ -10,6 +10,7 @@ import click
 import numpy as np
 
 from demur._arrays import BoolArray
+from demur.cli.guarantee import refuse_repeated_ids
 from demur.cli.holdout import HoldoutOptions, holdout_options, samples
 from demur.cli.inputs import (
     DataOptions,
@@ -113,6 +114,8 @@ def command(
     out.check()
     wanted = [scores, *options.compare] if scores else []
     rows = read_rows(data, wanted, confidence=confidence, group=split.group)
+    if promise.guarantee is not None:
+        refuse_repeated_ids(rows, split.group)
     names = rows.scores[0]
     if len(names) > 2:
         raise click.UsageError("--scores is needed: choose one or two of the --openood scores")

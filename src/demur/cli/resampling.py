@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from demur.cli.options import Command, Number, gathered, option
+from demur.cli.options import Chance, Command, gathered, option
 from demur.cli.progress import Progress
 from demur.cli.search import SearchOptions
 from demur.core.models import RejectionModel
@@ -102,7 +102,7 @@ def resampling_options(replicates: int, what: str) -> Callable[[Command], Comman
             ),
             _add(
                 "--level",
-                type=Number(),
+                type=Chance(),
                 default="0.95",
                 show_default=True,
                 help="Confidence of intervals and promises.",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from demur.cli.guarantee import finish_promised, tune_promised
+from demur.cli.guarantee import finish_promised, refuse_repeated_ids, tune_promised
 from demur.cli.holdout import HoldoutOptions, holdout_options, samples
 from demur.cli.inputs import (
     DataOptions,
@@ -17,7 +17,7 @@ from demur.cli.inputs import (
     scores_option,
 )
 from demur.cli.models import ModelOptions, model_options
-from demur.cli.options import Number, SectionCommand, option
+from demur.cli.options import Chance, Number, SectionCommand, option
 from demur.cli.output import OutputOptions, note, output_options
 from demur.cli.page import page_of
 from demur.cli.progress import Progress
@@ -68,7 +68,7 @@ Examples:
 @engine_options()
 @option("Guarantee")(
     "--guarantee",
-    type=Number(),
+    type=Chance(),
     metavar="CONFIDENCE",
     help="Return a rule whose bounds hold in the population with this chance, such as .95.",
 )
@@ -114,6 +114,8 @@ def command(
     asked = model.one_model()
     if model.needs_ood and data.ood is None and not data.openood:
         raise click.UsageError("--max-fpr and --prior need OOD rows: name their column with --ood")
+    if guarantee is not None and search.fpr_of != "pooled":
+        raise click.UsageError("--guarantee bounds the FPR of all OOD rows together")
     out.check()
     if report is not None:
         replace(out, output=report).check()
@@ -127,6 +129,8 @@ def command(
         _finish(found.tuned, {"tuned on": (found.point, found.sizes)}, confidence, out)
         return
     rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
+    if guarantee is not None:
+        refuse_repeated_ids(rows, split.group)
     names = rows.scores[0]
     if len(names) > 2:
         raise click.UsageError("--scores is needed: choose one or two of the --openood scores")
@@ -142,8 +146,6 @@ def command(
         note(f"the counts are in {counts}")
     promised = None
     if guarantee is not None:
-        if search.fpr_of != "pooled":
-            raise click.UsageError("--guarantee bounds the FPR of all OOD rows together")
         promised = tune_promised(
             train, asked, guarantee, search=search, seed=split.seed, max_loss=max_loss
         )

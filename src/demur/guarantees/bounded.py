@@ -48,6 +48,8 @@ def mean_upper(
     scaled = _scaled(values, max_value)
     if method not in ("betting", "hoeffding_bentkus"):
         raise InvalidInputError(f'method must be "betting" or "hoeffding_bentkus", got {method!r}')
+    if not 0 < delta < 1:
+        raise InvalidInputError(f"delta must be between 0 and 1, got {delta}")
     if len(scaled) == 0:
         return float(max_value)
     bets = _bets(scaled, -math.log(delta))

@@ -197,6 +197,8 @@ def declared_losses(sample: Sample, max_loss: Number | None) -> FloatArray:
                 "max_loss, the largest loss that is possible, seen or not"
             )
         return losses
+    if not 0 < float(max_loss) < math.inf:
+        raise InvalidInputError(f"max_loss must be a positive number, got {max_loss}")
     bad = np.flatnonzero(losses > float(max_loss))
     if len(bad):
         raise InvalidInputError(

@@ -190,6 +190,7 @@ def _prior_interval(prior: Prior | Interval) -> Interval:
     low, high = (exact("ood_prior", end) for end in ends)
     if not 0 <= low <= high < 1:
         raise InvalidInputError(
-            f"ood_prior must be in [0, 1), or such a pair (low, high), got {prior}"
+            f"ood_prior must be in [0, 1), or such a pair (low, high) with the smaller first, got "
+            f"{' and '.join(map(str, ends))}"
         )
     return Interval(float(low), float(high))

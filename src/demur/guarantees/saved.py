@@ -20,7 +20,7 @@ from demur.core.program import Program, Totals
 from demur.core.rates import operating_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.errors import InvalidInputError
+from demur.errors import InfeasibleError, InvalidInputError
 from demur.tuning.charts import Directions
 from demur.tuning.frontier import frontier
 from demur.tuning.infeasible import infeasible_error
@@ -60,7 +60,7 @@ class OperatingTable:
         """
         row = self._best(model.program(self.totals))
         if row is None:
-            raise infeasible_error(model, self._no_rows(), self._attained)
+            raise self._unable(infeasible_error(model, self._no_rows(), self._attained))
         point = operating_point(
             id_mass=int(self.accepted_id[row]),
             ood_masses=[int(self.accepted_ood[row])],
@@ -73,6 +73,13 @@ class OperatingTable:
         )
         certificate = Certificate("optimal" if self.complete else "grid")
         return Tuning(rule, point, model, self.totals, certificate)
+
+    def _unable(self, error: InfeasibleError) -> InfeasibleError:
+        """Say that only saved rules were tried, where the rows may give others."""
+        if self.complete:
+            return error
+        saved = f"of the {len(self.thresholds)} rules saved; the rows may give others"
+        return InfeasibleError(f"{error} ({saved})", model=error.model, attainable=error.attainable)
 
     def _best(self, program: Program) -> int | None:
         bounds = np.array(program.max_ood), np.array(program.ratio)

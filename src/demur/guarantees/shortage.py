@@ -54,14 +54,15 @@ def shortage(
     id_rows = _all_rows(needed[0], sizes.learn_id, sizes.test_id)
     ood_rows = _all_rows(needed[1], sizes.learn_ood, sizes.test_ood)
     return InfeasibleError(
-        f"no rule is proven to meet {_asked(model)} with confidence {confidence}: {seen}; "
+        f"no rule is proven to meet {asked_text(model)} with confidence {confidence}: {seen}; "
         f"{_advice(id_rows, ood_rows, at_least=impossible)}",
         model=model,
         attainable={"needed_id": id_rows, "needed_ood": ood_rows},
     )
 
 
-def _asked(model: TprFprModel | PrecisionRecallModel) -> str:
+def asked_text(model: TprFprModel | PrecisionRecallModel) -> str:
+    """Return the bounds of a model in one phrase."""
     if isinstance(model, TprFprModel):
         fpr = "" if float(model.max_fpr) == 1 else f" and fpr <= {model.max_fpr}"
         return f"tpr >= {model.min_tpr}{fpr}"

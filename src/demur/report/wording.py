@@ -11,6 +11,7 @@ from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, T
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
+from demur.guarantees.rounding import at_least_text, at_most_text
 
 ONLY_THESE_OOD = (
     "Every FPR holds for OOD inputs like the OOD rows supplied, and only for them. "
@@ -20,8 +21,6 @@ ONLY_THESE_OOD = (
 MINUS, DASH, TIMES = "\u2212", "\u2013", "\u00d7"
 # With a space that does not break.
 PERCENT_SIGN = "\u00a0%"
-# 0.07 times 10,000 is 700.0000000000001 in floats.
-_FUZZ = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +126,9 @@ def range_parts(rate: Range, name: str) -> tuple[str, str]:
     """Return a rate and its interval; a promised end is never rounded in our favour."""
     digits = 5 if name in ("selective risk", "expected cost") else 4
     if rate.value is None and rate.high is None and rate.low is not None:
-        return f"≥ {math.floor(rate.low * 10**digits + _FUZZ) / 10**digits:.{digits}f}", ""
+        return f"≥ {at_least_text(rate.low, digits)}", ""
     if rate.value is None and rate.low is None and rate.high is not None:
-        return f"≤ {math.ceil(rate.high * 10**digits - _FUZZ) / 10**digits:.{digits}f}", ""
+        return f"≤ {at_most_text(rate.high, digits)}", ""
     ends = ""
     if rate.low is not None and rate.high is not None:
         ends = f"{rate.low:.{digits - 1}f} {DASH} {rate.high:.{digits - 1}f}"
