@@ -215,3 +215,16 @@ def test_unreadable_tables_are_refused(tmp_path):
         OperatingTable.from_json(json.dumps({**json.loads(text), "totals": {}}))
     with pytest.raises(dm.InvalidInputError, match="cannot read"):
         OperatingTable.load(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize("name", ["directions", "thresholds", "accepted_id", "accepted_loss"])
+def test_damaged_tables_are_refused(name):
+    sample = dm.Sample([1, 2, 3], [0, 1, 0], ood_scores=[2, 4])
+    saved = json.loads(operating_table(sample).to_json())
+    for damaged in (saved[name][:-1], [*saved[name], saved[name][-1]]):
+        with pytest.raises(dm.InvalidInputError, match="damaged"):
+            OperatingTable.from_json(json.dumps({**saved, name: damaged}))
+    for too_many in (100, -1):
+        counts = [*saved["accepted_ood"][:-1], too_many]
+        with pytest.raises(dm.InvalidInputError, match="damaged"):
+            OperatingTable.from_json(json.dumps({**saved, "accepted_ood": counts}))

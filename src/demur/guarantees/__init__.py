@@ -11,6 +11,7 @@ from demur.guarantees.bootstrap import Bootstrap, Measure, bootstrap
 from demur.guarantees.bounded import mean_lower, mean_upper
 from demur.guarantees.certified_tuning import Candidate, CertifiedTuning, tune_certified
 from demur.guarantees.certify import Certified, certify
+from demur.guarantees.counting import operating_table
 from demur.guarantees.cross import CrossTuning, Fold, cross_tune
 from demur.guarantees.delong import (
     AurocComparison,
@@ -28,7 +29,7 @@ from demur.guarantees.prior import (
     explaining_priors,
     precision_range,
 )
-from demur.guarantees.saved import OperatingTable, operating_table
+from demur.guarantees.saved import OperatingTable
 
 __all__ = [
     "AurocComparison",
