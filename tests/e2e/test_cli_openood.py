@@ -70,3 +70,12 @@ def test_compare_shows_every_score_alone_by_default(tmp_path):
     pickles = ["--openood", "msp.pkl", "--openood", "knn.pkl", "--openood-ood", "svhn"]
     results = json.loads(run(tmp_path, "compare", *pickles, *BOUNDS).stdout)["results"]
     assert [(r["scores"], r["ood"]) for r in results] == [(["msp"], "svhn"), (["knn"], "svhn")]
+
+
+def test_score_files_have_no_ids(tmp_path):
+    score_files(tmp_path)
+    for command in (["tune"], ["report", "-o", "no.html"]):
+        files = ["--openood", "msp.pkl", "--id", "image", "--holdout", ".3"]
+        refused = run(tmp_path, *command, *files, *BOUNDS)
+        assert refused.returncode == 2
+        assert "--id names a column of DATA" in refused.stderr and "Traceback" not in refused.stderr

@@ -173,6 +173,8 @@ def read_rows(
             f"--scores {','.join(wide[0])}: a rule takes one or two scores; "
             "demur compare shows many side by side"
         )
+    if options.openood and group is not None:
+        raise click.UsageError("--id names a column of DATA, and --openood score files have none")
     if options.openood:
         return _read_openood(options, scores, flip=flip)
     return _read_file(options, scores, confidence, group, need_loss=need_loss)
