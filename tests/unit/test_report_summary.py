@@ -2,6 +2,7 @@
 
 import json
 import math
+from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
@@ -149,6 +150,61 @@ def test_held_out_rows_that_differ_are_told():
     fpr = report.held_out.rates["FPR"].value
     assert f"FPR ≤ 0.2 is missed: it is {fpr:.4f}" in texts(report)
     assert "apart in FPR" in texts(report) and "apart in TPR" not in texts(report)
+
+
+def fisher(one, other):
+    """Sum the chances of all tables with these margins that are not likelier than the seen one."""
+    (a, n), (b, m) = one, other
+    chances = [
+        Fraction(math.comb(n, k) * math.comb(m, a + b - k), math.comb(n + m, a + b))
+        for k in range(max(0, a + b - m), min(n, a + b) + 1)
+    ]
+    seen = Fraction(math.comb(n, a) * math.comb(m, b), math.comb(n + m, a + b))
+    return float(sum(chance for chance in chances if chance <= seen))
+
+
+def test_one_row_more_on_held_out_rows_is_chance():
+    # No error in tuning and one held out, all ID rows accepted in tuning and all but one held out.
+    def rows(wrong, rejected):
+        scores = np.r_[np.zeros(160 - rejected), np.full(rejected, 9.0)]
+        return dm.Sample(scores, np.arange(160) < wrong, ood_scores=np.arange(160) / 16 + 1)
+
+    report = reported(rows(0, 0), dm.TprFprModel(1, 0.2), held_out=rows(1, 1))
+    assert report.tuned.rates["TPR"].value == 1 > report.held_out.rates["TPR"].value
+    assert report.held_out.rates["selective risk"].value == 1 / 159
+    assert "are apart" not in texts(report)
+    # Each of the three rates is tested at 1 - 0.95 ** (1/3) = 0.01695.
+    told = {}
+    for wrong in range(12):
+        told[wrong] = "apart in selective risk" in texts(
+            reported(rows(0, 0), dm.TprFprModel(1, 0.2), held_out=rows(wrong, 0))
+        )
+        assert told[wrong] == (fisher((0, 160), (wrong, 160)) < 1 - 0.95 ** (1 / 3))
+    assert not told[6] and told[7]
+
+
+def test_graded_losses_are_apart_when_their_intervals_do_not_meet():
+    rng = np.random.default_rng(0)
+    scores, losses = np.zeros(300), rng.random(300) * 2
+
+    def told(fresh, **options):
+        rows = dm.Sample(scores, fresh, ood_scores=[1, 2])
+        found = reported(
+            dm.Sample(scores, losses, ood_scores=[1, 2]),
+            dm.TprFprModel(0.5, 0.5),
+            held_out=rows,
+            **options,
+        )
+        old, new = (seen.rates["selective risk"].interval for seen in (found.tuned, found.held_out))
+        meet = old is None or (old.low <= new.high and new.low <= old.high)
+        assert ("apart in selective risk" in texts(found)) == (not meet)
+        return not meet, new is not None and losses.mean() not in new
+
+    assert told(losses[::-1] * 0.97, max_loss=2) == (False, False)
+    # Outside the other's interval, but by less than both are uncertain.
+    assert told(losses * 0.87, max_loss=2) == (False, True)
+    assert told(losses * 0.5, max_loss=2) == (True, True)
+    assert told(losses * 0.5) == (False, False)
 
 
 def test_unused_score_and_grid_are_told():

@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from demur.core.models import TprFprModel
 from demur.core.program import exact
 from demur.core.sample import Sample
+from demur.report.apart import apart
 from demur.report.explorer import Explorer
 from demur.report.summary import Bound, Seen, is_weighted, is_zero_one
 from demur.report.wording import ONLY_THESE_OOD, amount, number
@@ -45,7 +44,8 @@ def cautions(
         *_few_rows(sample, tuning, tuned if held_out is None else held_out),
         *_edge(tuning, explorer),
         *_on_the_bound(tuned, bounds),
-        *_apart(tuned, held_out, bounds),
+        *_missed(held_out, bounds),
+        *([] if held_out is None else apart(tuned, held_out, confidence)),
         *_search(tuning),
         *_unused_score(tuning),
     ]
@@ -137,7 +137,7 @@ def _on_the_bound(tuned: Seen, bounds: list[Bound]) -> list[str]:
     ]
 
 
-def _apart(tuned: Seen, held_out: Seen | None, bounds: list[Bound]) -> list[str]:
+def _missed(held_out: Seen | None, bounds: list[Bound]) -> list[str]:
     if held_out is None:
         return []
     texts = []
@@ -145,16 +145,6 @@ def _apart(tuned: Seen, held_out: Seen | None, bounds: list[Bound]) -> list[str]
         seen = held_out.rates.get(bound.rate)
         if seen is not None and not math.isnan(seen.value) and not bound.met(seen.value):
             texts.append(f"On held-out rows {bound.text} is missed: it is {number(seen.value)}.")
-    for name in ("TPR", "FPR", "selective risk"):
-        fresh, old = held_out.rates.get(name), tuned.rates.get(name)
-        if fresh is None or old is None or fresh.interval is None:
-            continue
-        if not np.isnan(old.value) and old.value not in fresh.interval:
-            texts.append(
-                f"Tuning and held-out rows are apart in {name}: {number(old.value)} against "
-                f"{number(fresh.value)}, and the interval of the latter excludes the former. "
-                "They may differ in kind, or the rule fits the tuning rows too closely."
-            )
     return texts
 
 

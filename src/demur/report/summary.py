@@ -27,6 +27,8 @@ class Rate:
 
     value: float
     interval: Interval | None = None
+    counts: tuple[int, int] | None = None
+    """Hits and trials, if it is a share of rows that count alike."""
 
     def as_dict(self) -> dict[str, float | None]:
         """Return plain data."""
@@ -94,16 +96,21 @@ def see(
     point = evaluate(rule, sample, model=model)
     found = _intervals(rule, sample, model, confidence, max_loss, "two")
     promise = _intervals(rule, sample, model, confidence, max_loss, "one")
-    rates = {"TPR": Rate(point.tpr, None if found is None else found.tpr)}
+    tpr, fpr = (None, None) if found is None else (found.tpr, found.fpr)
+    rates = {"TPR": _share(point.accepted_id, sample.n_id, point.tpr, tpr)}
     if sample.n_ood:
-        rates["FPR"] = Rate(point.fpr, None if found is None else found.fpr)
+        rates["FPR"] = _share(point.accepted_ood, sample.n_ood, point.fpr, fpr)
         if list(sample.ood_sets) != [POOLED_NAME]:
             rates |= _fpr_by_set(rule, sample, point, confidence)
     if how.worst:
         rates[WORST_FPR] = Rate(max(point.fpr_by_set.values()))
     knows_loss = is_zero_one(sample) or max_loss is not None
     risk = found.selective_risk if found and knows_loss and point.accepted_id else None
-    rates["selective risk"] = Rate(point.selective_risk, risk)
+    rates["selective risk"] = (
+        _share(point.accepted_loss, point.accepted_id, point.selective_risk, risk)
+        if is_zero_one(sample)
+        else Rate(point.selective_risk, risk)
+    )
     if point.precision is not None:
         rates[f"precision at prior {point.ood_prior:g}"] = Rate(
             point.precision, None if found is None else found.precision
@@ -189,6 +196,11 @@ def _intervals(
 def without_loss(sample: Sample) -> Sample:
     """Return the same rows, of which only the acceptance is looked at."""
     return Sample(sample.id_scores, np.zeros(sample.n_id), sample.ood_scores)
+
+
+def _share(hits: float, trials: float, value: float, interval: Interval | None) -> Rate:
+    """Return a share of rows; rows with weights, which have no interval, are not counted."""
+    return Rate(value, interval, None if interval is None else (int(hits), int(trials)))
 
 
 def _fpr_by_set(
