@@ -11,6 +11,7 @@ from scipy.stats import beta
 import demur as dm
 from demur import guarantees
 from demur.report import Report
+from demur.report.promises import prior_text
 from demur.report.wording import Range, range_text
 
 MODEL = dm.TprFprModel(0.6, 0.3)
@@ -113,6 +114,15 @@ def test_the_prior_estimate_is_told(report, evidence):
     assert "No share of OOD inputs explains that" in " ".join(text.split())
 
 
+def test_the_interval_of_the_prior_is_rounded_outwards():
+    def told(low, high):
+        return prior_text(guarantees.PriorEstimate(0.1, guarantees.Interval(low, high), 0.7, 0.95))
+
+    assert "between 5.1\u00a0% and 17.1\u00a0% of them" in told(0.0519, 0.1701)
+    assert "between 0.0\u00a0% and 100.0\u00a0% of them" in told(0.0004, 0.9991)
+    assert "between 5.2\u00a0% and 17.0\u00a0% of them" in told(0.052, 0.17)
+
+
 def test_costs_over_a_range_of_priors():
     model = dm.CostModel(reject_id=0.3, accept_ood=1, reject_ood=0.1, ood_prior=0.1)
     tuning = dm.tune(SAMPLE, model)
@@ -176,4 +186,5 @@ def test_promised_ends_are_never_rounded_in_our_favour():
     assert range_text(Range(high=0.012341), "selective risk") == "≤ 0.01235"
     assert range_text(Range(0.5, 0.41, 0.6), "TPR") == "0.5000 (0.410 \u2013 0.600)"
     assert range_text(Range(low=0.91, high=0.95), "precision") == "0.910 \u2013 0.950"
+    assert range_text(Range(0.5, 0.4109, 0.6001), "TPR") == "0.5000 (0.410 \u2013 0.601)"
     assert range_text(Range(math.nan), "selective risk") == "undefined"

@@ -31,6 +31,7 @@ from demur.guarantees.bootstrap import Bootstrap
 from demur.guarantees.cross import CrossTuning
 from demur.report.evidence import bootstrap_data, cross_data
 from demur.report.statements import NAMES
+from demur.report.wording import outwards
 from demur.tuning.tune import tune
 
 _EXAMPLES = """\b
@@ -134,7 +135,7 @@ def _table(point: OperatingPoint, cross: CrossTuning | None, found: Bootstrap | 
             cells.append("-" if held_out is None else rate(getattr(held_out, name), digits))
         if found is not None:
             measure = found.measures[name]
-            low, high = (rate(end, digits) for end in (measure.interval.low, measure.interval.high))
+            low, high = outwards(measure.interval.low, measure.interval.high, digits)
             optimism = "undefined" if math.isnan(measure.optimism) else f"{measure.optimism:+.5f}"
             cells += [rate(measure.estimate, digits), f"{low} to {high}", optimism]
         rows.append([Cell(text) for text in cells])

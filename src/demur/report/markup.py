@@ -13,6 +13,7 @@ from demur.report.wording import (
     amount,
     model_text,
     number,
+    outwards,
     percent,
     rule_text,
     score_names,
@@ -70,10 +71,8 @@ def _figure(title: str, rate: Rate, share: bool, report: Report, key: str) -> st
     value = percent(rate.value) if share else number(rate.value)
     extra = []
     if rate.interval is not None and report.held_out is not None:
-        ends = [
-            f"{100 * e:.1f}" if share else f"{e:.4f}"
-            for e in (rate.interval.low, rate.interval.high)
-        ]
+        low, high = rate.interval.low, rate.interval.high
+        ends = outwards(100 * low, 100 * high, 1) if share else outwards(low, high)
         extra.append(f"{escape(f'{ends[0]} to {ends[1]}')}{' %' if share else ''}")
     for bound in report.bounds:
         if bound.rate == key:
@@ -162,8 +161,8 @@ def _rate(rate: Rate | None, key: str) -> str:
     digits = 5 if key in ("selective risk", "expected cost") else 4
     ends = ""
     if rate.interval is not None:
-        low, high = rate.interval.low, rate.interval.high
-        ends = f'<span class="interval">{low:.{digits - 1}f} {DASH} {high:.{digits - 1}f}</span>'
+        low, high = outwards(rate.interval.low, rate.interval.high, digits - 1)
+        ends = f'<span class="interval">{low} {DASH} {high}</span>'
     return f"<td>{escape(number(rate.value, digits))}{ends}</td>"
 
 

@@ -27,7 +27,7 @@ from demur.report.statements import (
     seen_when_tuned,
 )
 from demur.report.summary import Seen, is_weighted, is_zero_one, without_loss
-from demur.report.wording import percent
+from demur.report.wording import PERCENT_SIGN, outwards, percent
 from demur.tuning.result import Tuning
 
 _HOW = {
@@ -119,9 +119,10 @@ def prior_text(found: PriorEstimate) -> str:
             f"{seen} No share of OOD inputs explains that: the inputs are unlike the rows here, "
             "so nothing in this report is sure to hold for them."
         )
+    low, high = outwards(100 * found.interval.low, 100 * found.interval.high, 1)
     return (
-        f"{seen} Given its TPR and FPR, between {percent(found.interval.low)} and "
-        f"{percent(found.interval.high)} of them are OOD ({100 * found.confidence:g} % "
+        f"{seen} Given its TPR and FPR, between {low}{PERCENT_SIGN} and "
+        f"{high}{PERCENT_SIGN} of them are OOD ({100 * found.confidence:g} % "
         f"confidence; best guess {percent(found.estimate)})."
     )
 

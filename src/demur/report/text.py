@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from demur.report.comparison import Comparison
 from demur.report.promises import Promises, prior_text
-from demur.report.wording import amount, model_text, number, range_text, rule_text
+from demur.report.wording import amount, model_text, number, outwards, range_text, rule_text
 
 if TYPE_CHECKING:
     from demur.report.report import Report
@@ -42,7 +42,7 @@ def _point(report: Report) -> str:
             text = "-" if rate is None else number(rate.value, 5)
             # Only fresh rows have intervals that can be relied on.
             if rate is not None and rate.interval is not None and seen is report.held_out:
-                text += f" [{rate.interval.low:.4f}, {rate.interval.high:.4f}]"
+                text += f" [{', '.join(outwards(rate.interval.low, rate.interval.high))}]"
             cells.append(text)
         rows.append([key, *cells])
     found = [seen for _, seen in columns]

@@ -116,6 +116,13 @@ def number(value: float | None, digits: int = 4) -> str:
     return "undefined" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
+def outwards(low: float, high: float, digits: int = 4) -> tuple[str, str]:
+    """Return the ends of an interval, rounded so that no part of it is cut off."""
+    if math.isnan(low) or math.isnan(high):
+        return "undefined", "undefined"
+    return at_least_text(low, digits), at_most_text(high, digits)
+
+
 def range_text(rate: Range, name: str) -> str:
     """Return a rate with its interval, or the end that is promised."""
     main, ends = range_parts(rate, name)
@@ -131,7 +138,7 @@ def range_parts(rate: Range, name: str) -> tuple[str, str]:
         return f"≤ {at_most_text(rate.high, digits)}", ""
     ends = ""
     if rate.low is not None and rate.high is not None:
-        ends = f"{rate.low:.{digits - 1}f} {DASH} {rate.high:.{digits - 1}f}"
+        ends = f" {DASH} ".join(outwards(rate.low, rate.high, digits - 1))
     if rate.value is None:
         return ends, ""
     return number(rate.value, digits), ends
