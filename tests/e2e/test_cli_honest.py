@@ -88,6 +88,21 @@ def test_compare_adds_paired_differences(tmp_path):
     assert "minus" not in done(tmp_path, *common)
 
 
+def test_an_interval_without_width_is_explained(tmp_path):
+    table = make_table()
+    away = np.where(table["is_ood"].to_numpy(zero_copy_only=False), 99.0, 0.0)
+    knn = table["knn"].to_numpy()
+    table = table.append_column("one", [knn + away]).append_column("two", [knn + 2 * away])
+    write_table(table, tmp_path / "s.csv")
+    common = ["compare", "s.csv", *COLUMNS, "--replicates", "1", "--scores", "one"]
+    plain = done(tmp_path, *common, "--scores", "two")
+    assert "+0.0000 to +0.0000" in plain
+    assert plain.endswith("as when a score separates them all (AUROC 1).\n")
+    latex = done(tmp_path, *common, "--scores", "two", "--format", "latex")
+    assert latex.splitlines()[-1].startswith("% An interval without width")
+    assert "without width" not in done(tmp_path, *common, "--scores", "knn")
+
+
 @pytest.mark.parametrize("scores", ["knn_conf", "msp,knn_conf"])
 def test_retuning_needs_no_rows(tmp_path, scores):
     table = make_table()

@@ -268,6 +268,16 @@ def test_delong_is_that_of_its_definition():
     assert found.p_value == pytest.approx(2 * norm.sf(abs(found.difference) / error))
 
 
+def test_delong_knows_no_doubt_where_nothing_overlaps():
+    apart = dm.Sample([0, 1, 2], [0, 0, 0], ood_scores=[3, 4, 5])
+    found = auroc_interval(apart)
+    assert (found.auroc, found.standard_error) == (1, 0)
+    assert (found.interval.low, found.interval.high) == (1, 1)
+    reverse = dm.Sample([5, 4, 3], [0, 0, 0], ood_scores=[2, 1, 0])
+    compared = compare_auroc(apart, reverse)
+    assert (compared.interval.low, compared.interval.high, compared.p_value) == (1, 1, 0)
+
+
 def test_delong_refuses_what_it_cannot_do():
     same = compare_auroc(make(20, 1), make(20, 1))
     assert (same.difference, same.standard_error, same.p_value) == (0, 0, 1)

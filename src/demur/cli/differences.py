@@ -19,6 +19,10 @@ from demur.guarantees.paired import Comparison, compare
 from demur.report.evidence import measure_data
 from demur.tuning.result import Grid
 
+_NO_WIDTH = (
+    "An interval without width does not mean that the difference is known exactly: the rows at "
+    "hand show no variation, as when a score separates them all (AUROC 1)."
+)
 Samples = Mapping[tuple[str, ...], Sample]
 
 
@@ -130,4 +134,7 @@ def difference_table(kind: str, found: Sequence[Difference], level: float) -> st
         cells = [Cell(methods), Cell(one.quantity), Cell(texts[0], best=sure)]
         rows.append([*cells, Cell(texts[1]), Cell(one.how)])
     header = ["difference on the same rows", "of", "estimate", f"{100 * level:g} % interval", "by"]
-    return render(kind, header, [Block("", rows)])
+    table = render(kind, header, [Block("", rows)])
+    if all(one.interval.low != one.interval.high for one in found):
+        return table
+    return f"{table}\n% {_NO_WIDTH}" if kind == "latex" else f"{table}\n\n{_NO_WIDTH}"

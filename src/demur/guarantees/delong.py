@@ -39,7 +39,9 @@ class AurocComparison:
 def auroc_interval(sample: Sample, *, confidence: float = 0.95) -> AurocEstimate:
     """Return the AUROC of a single-score sample with DeLong's interval.
 
-    The probability that an ID row has a smaller score than an OOD row, ties counting half.
+    The probability that an ID row has a smaller score than an OOD row, ties counting half. At an
+    AUROC of exactly 1 or 0 the standard error is 0 and the interval has no width, though the true
+    AUROC is not known exactly: the rows at hand just show no overlap.
 
     Examples
     --------
@@ -55,6 +57,9 @@ def auroc_interval(sample: Sample, *, confidence: float = 0.95) -> AurocEstimate
 
 def compare_auroc(first: Sample, second: Sample, *, confidence: float = 0.95) -> AurocComparison:
     """Return the difference of two single-score AUROCs on the same rows (DeLong et al., 1988).
+
+    An AUROC of exactly 1 or 0 adds no uncertainty to the interval of the difference, which is
+    then too narrow, and has no width if both are such; `p_value` is too small alike.
 
     Examples
     --------
