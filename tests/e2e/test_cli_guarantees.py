@@ -50,11 +50,32 @@ def test_certify_refuses_weights_and_nonsense(tmp_path):
         (["--confidence", "1.5"], "'--confidence': '1.5' is not between 0 and 1"),
         (["--max-loss", "-1"], "max_loss must be a positive number, got -1"),
         (["--confidence", "high"], "not a number"),
+        (["--prior", ".2", "--prior-range", ".1", ".3"], "leave out one of the two"),
+        (
+            ["--prior", ".2", "--prior-range", ".1", ".3", "--min-tpr", ".5"],
+            "leave out one of the two",
+        ),
     ]:
         done = run(tmp_path, "certify", "r.json", "fresh.csv", *COLUMNS, *extra)
         assert done.returncode == 2
         assert message in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_certify_shows_what_was_seen_at_the_prior(tmp_path):
+    dm.Rule((1.0,), 1.25, score_names=("knn",)).save(tmp_path / "r.json")
+    table = make_table()
+    write_table(table, tmp_path / "fresh.csv")
+    tpr, fpr, _ = rates(rows_of(table), lambda r: r.knn <= 1.25)
+    asked = ["--min-precision", ".5", "--min-recall", ".5", "--prior-range", ".1", ".3"]
+    for extra, prior in [(["--prior", ".2"], 0.2), ([], 0.3)]:
+        done = run(tmp_path, "certify", "r.json", "fresh.csv", *COLUMNS, *asked, *extra, "--json")
+        assert done.returncode == 0, done.stderr
+        promise = json.loads(done.stdout)
+        seen = (1 - prior) * tpr / ((1 - prior) * tpr + prior * fpr)
+        assert promise["point"]["precision"] == pytest.approx(seen)
+        low, high = promise["tpr"]["low"], promise["fpr"]["high"]
+        assert promise["precision"]["low"] == pytest.approx(0.7 * low / (0.7 * low + 0.3 * high))
 
 
 def test_plan_prints_sizes_and_the_power_curve(tmp_path):

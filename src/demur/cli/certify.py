@@ -15,6 +15,7 @@ from demur.cli.options import Chance, Number, SectionCommand, option
 from demur.cli.progress import Progress
 from demur.cli.tables import Block, Cell, render
 from demur.cli.texts import echo_json, model_data, rate, rule_data, rule_text, sample_data
+from demur.core.models import CostModel, PrecisionRecallModel
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule
 from demur.guarantees.certify import Certified, certify
@@ -44,7 +45,8 @@ _promise = option("Promise")
     type=Number(),
     nargs=2,
     metavar="LOW HIGH",
-    help="Bound precision and cost over all shares of OOD inputs between these.",
+    help="Bound precision and cost over all shares of OOD inputs between these; what was seen is "
+    "stated at --prior, or else at HIGH.",
 )
 @_promise("--max-loss", type=Number(), help="Largest possible loss, if losses are not 0 and 1.")
 @_promise("--two-sided", is_flag=True, help="Bound every rate from both sides.")
@@ -65,13 +67,21 @@ def command(
     DATA must be rows that the rule was not tuned or chosen on. All bounds hold together with
     the chance --confidence. Exit code 3: a bound that was asked for is not certified.
     """
-    if prior_range is not None and model.prior is None:
+    given = model.prior
+    if prior_range is not None and given is None:
         # What was seen is shown at the worse end.
         model = replace(model, prior=prior_range[1])
     models = model.models()
     if len(models) > 1:
         raise click.UsageError("the options mix models: certify one at a time")
     asked = models[0] if models else None
+    if None not in (given, prior_range) and not isinstance(
+        asked, (CostModel, PrecisionRecallModel)
+    ):
+        raise click.UsageError(
+            "beside --prior-range, --prior says where precision or cost was seen, and neither "
+            "--min-precision nor --cost-reject-id is given: leave out one of the two"
+        )
     loaded = Rule.load(rule)
     names = score_columns(loaded, scores)
     rows = read_rows(data, [names], flip=False)
