@@ -16,6 +16,7 @@ def folder(tmp_path):
     (tmp_path / "short.parquet").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "empty.csv").write_bytes(b"")
     (tmp_path / "header.csv").write_text("msp,knn,is_wrong,is_ood\n")
+    (tmp_path / "gaps.csv").write_text("knn,loss,far\n1,0,0\n2,1,0\n3,,1\n4,,1\n")
     (tmp_path / "bad.npz").write_bytes(b"no archive")
     (tmp_path / "old.json").write_text("precious")
     return tmp_path
@@ -87,6 +88,10 @@ CASES = {
         ["evaluate", "scores.csv", "scores.csv", "--loss", "is_wrong"],
         ["the rule is not valid JSON"],
     ),
+    "no loss on OOD rows": (
+        ["tune", "gaps.csv", "--scores", "knn", "--loss", "loss", "--min-tpr", ".5"],
+        ["row 2 is nan", "(2 such rows); if these are the OOD rows, name the column", "--ood"],
+    ),
     "wrong command": (["tuna"], ["Did you mean 'tune'?"]),
 }
 
@@ -103,6 +108,19 @@ def test_message_and_exit_code(folder, case):
     assert "Traceback" not in done.stderr
     assert sorted(p.name for p in folder.iterdir()) == before
     assert (folder / "old.json").read_text() == "precious"
+
+
+def test_ood_rows_need_no_loss(folder):
+    scores = ["--scores", "knn", "--loss", "loss", "--min-tpr", ".5"]
+    done = run(folder, "tune", "gaps.csv", *scores, "--ood", "far")
+    assert done.returncode == 0, done.stderr
+    large = run(folder, "tune", "gaps.csv", *scores, "--engine", "duckdb")
+    assert large.returncode == 2 and "missing or NaN in 2 rows" in large.stderr
+    assert "name the column that marks them (--ood COLUMN)" in large.stderr
+    (folder / "gaps.csv").write_text("knn,loss,far\n1,0,0\n2,,0\n3,,1\n")
+    gap = run(folder, "tune", "gaps.csv", *scores, "--ood", "far")
+    assert gap.returncode == 2 and "row 1 is nan" in gap.stderr
+    assert "--ood" not in gap.stderr
 
 
 def test_force_replaces(folder):

@@ -19,6 +19,9 @@ Columns = Mapping[str, npt.NDArray[Any]]
 ID_NAMES = ("", "id")
 """Values of an OOD-set column that mark ID rows, besides a missing one."""
 
+OOD_NEEDS_NO_LOSS = "; if these are the OOD rows, name the column that marks them (--ood COLUMN)"
+"""Appended where losses are missing and no column says which rows are OOD."""
+
 _SHOWN = 40
 
 
@@ -94,6 +97,8 @@ def sample_from_columns(
     if (loss is None) == (label is None or prediction is None):
         raise InvalidInputError("give either loss, or label and prediction")
     if loss is not None:
+        if ood is None:
+            _refuse_empty_loss(columns, loss)
         id_loss = numbers(columns, "loss", loss, rows=id_rows, least=0.0)
     else:
         id_loss = evaluate_loss(
@@ -170,11 +175,19 @@ def _doubt(columns: Columns, name: str, confident: bool) -> FloatArray:
     return values
 
 
-def _refuse(argument: str, name: str, values: FloatArray, bad: IntArray, what: str) -> None:
+def _refuse_empty_loss(columns: Columns, name: str) -> None:
+    values = floats(columns, "loss", name)
+    empty = np.flatnonzero(np.isnan(values))
+    _refuse("loss", name, values, empty, "not a finite number >= 0", OOD_NEEDS_NO_LOSS)
+
+
+def _refuse(
+    argument: str, name: str, values: FloatArray, bad: IntArray, what: str, hint: str = ""
+) -> None:
     if len(bad):
         raise InvalidInputError(
             f"{argument}: column {name!r}, row {int(bad[0])} is {values[bad[0]]}, {what} "
-            f"({len(bad)} such rows)"
+            f"({len(bad)} such rows){hint}"
         )
 
 

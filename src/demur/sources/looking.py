@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from demur.core.columns import OOD_NEEDS_NO_LOSS
 from demur.core.sample import POOLED_NAME
 from demur.core.source import Overview, Sum
 from demur.errors import InvalidInputError
@@ -128,9 +129,10 @@ def _refuse(roles: Roles, table: Table) -> None:
     for key, argument, name in named:
         missing, illegal = (int(table[f"{key}_{kind}"].sum()) for kind in ("missing", "illegal"))
         if missing:
+            hint = OOD_NEEDS_NO_LOSS if argument == "loss" and roles.ood is None else ""
             raise InvalidInputError(
                 f"{argument}: column {name!r} is missing or NaN in {missing} rows; "
-                'give missing="drop" to leave them out'
+                f'give missing="drop" to leave them out{hint}'
             )
         if illegal:
             what = "-inf" if argument == "scores" else "negative or infinite"
