@@ -51,6 +51,33 @@ def test_estimate_prints_folds_and_bootstrap_whatever_the_workers(tmp_path):
     assert only["bootstrap"] is None and len(only["cross"]["folds"]) == 5
 
 
+def test_rows_of_one_id_stay_in_one_fold(tmp_path):
+    table = make_table()
+    # OOD rows first in the file: the ids must follow the rows into the sample.
+    table = table.take(np.random.default_rng(0).permutation(len(table)))
+    patient = np.random.default_rng(1).integers(0, 50, len(table))
+    table = table.append_column("patient", [patient])
+    write_table(table, tmp_path / "s.csv")
+    common = ["s.csv", "--scores", "knn", *COLUMNS, *BOUNDS, "--seed", "3", "--id"]
+    ood = table["is_ood"].to_numpy(zero_copy_only=False)
+    folds = guarantees.cross_tune(
+        sample_of(table, ["knn"]), MODEL, rng=3, groups=(patient[~ood], patient[ood])
+    )
+    few = ["--replicates", "3"]
+    found = json.loads(done(tmp_path, "estimate", *common, "patient", *few, "--json"))
+    assert found["cross"]["held_out"]["selective_risk"] == folds.held_out.selective_risk
+    assert found["cross"]["held_out"]["tpr"] == folds.held_out.tpr
+    thresholds = [fold["rule"]["threshold"] for fold in found["cross"]["folds"]]
+    assert thresholds == [fold.rule.threshold for fold in folds.folds]
+    assert "intervals are too narrow" in done(tmp_path, "estimate", *common, "patient", *few)
+    assert "too narrow" not in done(tmp_path, "estimate", *common, "image", *few)
+    statements = json.loads(done(tmp_path, "report", *common, "patient", "--json"))["promises"]
+    cross = next(s for s in statements["statements"] if s["key"] == "cross")
+    assert cross["rates"]["selective risk"]["value"] == folds.held_out.selective_risk
+    refused = run(tmp_path, "estimate", *common, "set", *few)
+    assert refused.returncode == 2 and "only 1 groups of ID rows" in refused.stderr
+
+
 def test_estimated_rules_read_the_columns_as_they_are(tmp_path):
     table = make_table()
     write_table(table, tmp_path / "s.csv")

@@ -89,6 +89,58 @@ def test_cross_tuning_is_a_loop_over_folds(weighted):
     assert found.unable == 0
 
 
+def test_groups_stay_in_one_fold():
+    sample = make(60, 4, sets=True)
+    rng = np.random.default_rng(0)
+    # Some patients have ID rows only, some rows of both kinds, some OOD rows only.
+    groups = rng.permutation(60) % 20, rng.integers(10, 30, 50)
+    numbers = fold_numbers(sample, 4, 7, groups)
+    folds = {}
+    for patient, fold in zip(np.concatenate(groups), np.concatenate(numbers), strict=True):
+        assert folds.setdefault(patient, fold) == fold
+    familiar = set(groups[0].tolist())
+    assert np.bincount([folds[p] for p in familiar]).tolist() == [5, 5, 5, 5]
+    only_a = set(groups[1][:20].tolist()) - familiar
+    assert np.ptp(np.bincount([folds[p] for p in only_a], minlength=4)) <= 1
+    found = cross_tune(sample, MODEL, folds=4, rng=7, groups=groups)
+    for k, fold in enumerate(found.folds):
+        assert fold.rule == dm.tune(rows(sample, numbers[0] != k, numbers[1] != k), MODEL).rule
+    # Names that sort like the rows, each its own: the folds are those of the rows.
+    own = [f"{i:03d}" for i in range(110)]
+    plain, named = fold_numbers(sample, 4, 7), fold_numbers(sample, 4, 7, (own[:60], own[60:]))
+    assert all(np.array_equal(a, b) for a, b in zip(plain, named, strict=True))
+
+
+def test_copies_of_a_row_do_not_judge_it():
+    # Scores that say nothing about the loss: the true risk of every rule is 0.5.
+    errors = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        score, wrong = rng.normal(0, 1, (40, 2)), rng.random(40) < 0.5
+        copies = dm.Sample(np.repeat(score, 5, axis=0), np.repeat(wrong, 5))
+        patients = np.repeat(np.arange(40), 5)
+        model = dm.TprFprModel(0.2)
+        by_row = cross_tune(copies, model, rng=seed)
+        by_patient = cross_tune(copies, model, rng=seed, groups=(patients, []))
+        errors.append([found.held_out.selective_risk - 0.5 for found in (by_row, by_patient)])
+    means, spread = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(20)
+    assert means[0] < -4 * spread[0]
+    assert abs(means[1]) < 3 * spread[1] < 0.2
+
+
+@pytest.mark.parametrize(
+    ("folds", "groups", "message"),
+    [
+        (5, ([0, 0, 1, 1, 2, 2, 3, 3], [9, 8]), "only 4 groups of ID rows"),
+        (2, ([0, 1], [9, 8]), r"the 8 ID rows .* got arrays of shape \(2,\) and \(2,\)"),
+    ],
+)
+def test_groups_that_do_not_fit_are_refused(folds, groups, message):
+    sample = dm.Sample(np.arange(8), np.zeros(8), ood_scores=[3, 9])
+    with pytest.raises(dm.InvalidInputError, match=message):
+        cross_tune(sample, dm.TprFprModel(0.5), folds=folds, groups=groups)
+
+
 def test_folds_without_a_rule_are_left_out():
     # Removing either easy pair of rows makes the bounds infeasible on what is left.
     sample = dm.Sample([0, 1, 5, 6], [0, 0, 1, 1], ood_scores=[0.5, 4, 4, 4])

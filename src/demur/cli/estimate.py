@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 import click
+import numpy as np
 
+from demur.cli.holdout import row_ids
 from demur.cli.inputs import DataOptions, confidence_option, data_options, read_rows, scores_option
 from demur.cli.models import ModelOptions, model_options
-from demur.cli.options import SectionCommand, option
+from demur.cli.options import SectionCommand, complete_column, option
 from demur.cli.output import OutputOptions
 from demur.cli.progress import Progress
 from demur.cli.raw_columns import folds_on_raw_columns, on_raw_columns
@@ -29,6 +31,7 @@ from demur.cli.texts import (
 from demur.core.rates import OperatingPoint
 from demur.guarantees.bootstrap import Bootstrap
 from demur.guarantees.cross import CrossTuning
+from demur.guarantees.splits import Groups
 from demur.report.evidence import bootstrap_data, cross_data
 from demur.report.statements import NAMES
 from demur.report.wording import outwards
@@ -54,6 +57,14 @@ Examples:
 @option("Honest numbers")(
     "--seed", type=int, default=0, show_default=True, help="Seed of folds and replicates."
 )
+@option("Honest numbers")(
+    "--id",
+    "group",
+    metavar="COLUMN",
+    shell_complete=complete_column,
+    help="Rows with the same id, such as those of one patient, stay in one fold. Replicates draw "
+    "single rows all the same.",
+)
 @option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 def command(
     data: DataOptions,
@@ -64,6 +75,7 @@ def command(
     folds: int,
     resampling: ResamplingOptions,
     seed: int,
+    group: str | None,
     as_json: bool,
 ) -> None:
     """Estimate what rules tuned on DATA do on new inputs.
@@ -79,7 +91,7 @@ def command(
         raise click.UsageError("nothing is left to estimate: give --folds or --replicates")
     if search.fpr_of != "pooled":
         raise click.UsageError("estimates are about the FPR of all OOD rows together")
-    rows = read_rows(data, [scores] if scores else [], confidence=confidence)
+    rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=group)
     if len(rows.scores[0]) > 2:
         raise click.UsageError("--scores is needed: choose one or two of the --openood scores")
     sample = rows.sample(rows.scores[0])
@@ -88,7 +100,8 @@ def command(
         OutputOptions(None, force=False, as_json=as_json).infeasible_as_json(),
     ):
         tuned = tune(sample, asked, directions=search.directions, search=search.search)
-    cross = resampling.cross(sample, asked, folds=folds, search=search, seed=seed)
+    ids = row_ids(rows, group)
+    cross = resampling.cross(sample, asked, folds=folds, search=search, seed=seed, groups=ids)
     found = resampling.bootstrap(sample, asked, search=search, seed=seed)
     rule = on_raw_columns(tuned.rule, rows.confidence)
     if as_json:
@@ -113,7 +126,14 @@ def command(
         click.echo(f"{found.unable} replicates had no rule; the tuned one stayed.")
     if cross is not None and cross.unable:
         click.echo(f"{cross.unable} folds had no rule and are left out.")
+    if found is not None and ids is not None and _repeated(ids):
+        click.echo("Replicates drew single rows: the intervals are too narrow if ids matter.")
     click.echo(ONLY_THESE_OOD)
+
+
+def _repeated(ids: Groups) -> bool:
+    names = np.concatenate(ids).astype(str)
+    return len(np.unique(names)) < len(names)
 
 
 def _table(point: OperatingPoint, cross: CrossTuning | None, found: Bootstrap | None) -> str:

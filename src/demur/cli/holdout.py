@@ -14,6 +14,7 @@ import numpy.typing as npt
 from demur._arrays import BoolArray
 from demur.cli.inputs import Rows
 from demur.cli.options import Command, Number, complete_column, gathered, option
+from demur.core.columns import ood_rows
 from demur.core.program import Number as Bound
 from demur.core.program import exact
 from demur.core.sample import Sample
@@ -72,6 +73,19 @@ def samples(
     if held is None:
         return rows.sample(names), None
     return rows.sample(names, ~held), rows.sample(names, held)
+
+
+def row_ids(
+    rows: Rows, column: str | None, held: BoolArray | None = None
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+    """Return the ids of the ID rows and of the OOD rows to tune on, in the order of the sample."""
+    if column is None:
+        return None
+    kept = slice(None) if held is None else ~held
+    columns = {name: values[kept] for name, values in rows.columns.items()}
+    ids = columns[column]
+    is_ood, sets = ood_rows(columns, rows.options.ood, len(ids))
+    return ids[~is_ood], np.concatenate([ids[members] for members in sets.values()])
 
 
 def held_out(

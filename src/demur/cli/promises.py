@@ -15,6 +15,7 @@ from demur.cli.search import SearchOptions
 from demur.core.program import Number as Bound
 from demur.core.sample import Sample
 from demur.guarantees.prior import PriorEstimate, estimate_prior
+from demur.guarantees.splits import Groups
 from demur.report.promises import Evidence
 from demur.tuning.result import Tuning
 
@@ -46,11 +47,17 @@ class PromiseOptions:
         seed: int,
         max_loss: Bound | None,
         columns: tuple[Sequence[str], Sequence[str]],
+        groups: Groups | None = None,
     ) -> Evidence:
-        """Return what was asked for; `columns` are the scores in a file and those to flip."""
+        """Return what was asked for.
+
+        `columns` are the scores in a file and those to flip, `groups` the ids of `train`.
+        """
         # A bound on every OOD set cannot be cross-validated as one on all of them.
         folds = 0 if search.fpr_of == "worst" else self.folds
-        cross = resampling.cross(train, tuning.model, folds=folds, search=search, seed=seed)
+        cross = resampling.cross(
+            train, tuning.model, folds=folds, search=search, seed=seed, groups=groups
+        )
         guaranteed = None
         if self.guarantee is not None:
             guaranteed = tune_promised(

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
-import numpy as np
 
 from demur._arrays import BoolArray
 from demur.cli.guarantee import refuse_repeated_ids
-from demur.cli.holdout import HoldoutOptions, holdout_options, samples
+from demur.cli.holdout import HoldoutOptions, holdout_options, row_ids, samples
 from demur.cli.inputs import (
     DataOptions,
     Rows,
@@ -28,12 +27,10 @@ from demur.cli.promises import PromiseOptions, promise_options
 from demur.cli.resampling import ResamplingOptions, resampling_options
 from demur.cli.search import SearchOptions, search_options
 from demur.cli.texts import echo_json
-from demur.core.columns import ood_rows
 from demur.core.program import Number as Bound
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.report.report import Report
-from demur.report.rows import Ids
 from demur.tuning.tune import tune
 
 _EXAMPLES = """\b
@@ -68,7 +65,7 @@ _shown = option("Report")
 @search_options()
 @holdout_options(
     "Name rows by this column and list those nearest to the boundary; rows with the same id stay "
-    "on one side of the split."
+    "on one side of the split and in one fold. Replicates draw single rows all the same."
 )
 @promise_options()
 @resampling_options(0, "Bootstrap replicates, the rule tuned anew in each; 0: none.")
@@ -131,6 +128,7 @@ def command(
         tuning = tune(
             train, asked, directions=search.allowed, search=search.search, ood=search.fpr_of
         )
+    ids = row_ids(rows, split.group, held)
     evidence = promise.evidence(
         tuning,
         train,
@@ -140,6 +138,7 @@ def command(
         seed=split.seed,
         max_loss=options.max_loss,
         columns=columns,
+        groups=ids,
     )
     with Progress("writing the report"):
         report = Report.of(
@@ -147,7 +146,7 @@ def command(
             tuning,
             held_out=test,
             methods=_methods(rows, held),
-            ids=_ids(rows, held, split.group),
+            ids=ids,
             title=options.title,
             max_loss=options.max_loss,
             directions=search.allowed,
@@ -174,17 +173,6 @@ def _methods(rows: Rows, held: BoolArray | None) -> dict[str, Sample | tuple[Sam
         train, test = samples(rows, names, held)
         methods[" + ".join(names)] = train if test is None else (train, test)
     return methods if len(methods) > 1 else {}
-
-
-def _ids(rows: Rows, held: BoolArray | None, key: str | None) -> Ids | None:
-    """Return the ids in the order of the sample: ID rows, then set by set."""
-    if key is None:
-        return None
-    kept = slice(None) if held is None else ~held
-    columns = {name: column[kept] for name, column in rows.columns.items()}
-    ids = columns[key]
-    is_ood, sets = ood_rows(columns, rows.options.ood, len(ids))
-    return ids[~is_ood], np.concatenate([ids[members] for members in sets.values()])
 
 
 def _command_line(

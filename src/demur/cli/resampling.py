@@ -18,6 +18,7 @@ from demur.core.sample import Sample
 from demur.guarantees.bootstrap import Bootstrap, bootstrap
 from demur.guarantees.cross import CrossTuning, cross_tune
 from demur.guarantees.parallel import Progress as Report
+from demur.guarantees.splits import Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class ResamplingOptions:
         folds: int,
         search: SearchOptions,
         seed: int,
+        groups: Groups | None = None,
     ) -> CrossTuning | None:
         """Return the cross-validated tuning, if one was asked for."""
         if not folds:
@@ -45,6 +47,7 @@ class ResamplingOptions:
                 sample,
                 model,
                 folds=folds,
+                groups=groups,
                 rng=seed,
                 workers=self.threads,
                 progress=done,

@@ -13,7 +13,7 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.guarantees.parallel import Progress, in_order
-from demur.guarantees.splits import Seed, fold_numbers, subset
+from demur.guarantees.splits import Groups, Seed, fold_numbers, subset
 from demur.guarantees.tally import Tally
 from demur.tuning.charts import Directions
 from demur.tuning.result import Exact, Grid, Tuning
@@ -56,6 +56,7 @@ def cross_tune(
     model: RejectionModel,
     *,
     folds: int = 5,
+    groups: Groups | None = None,
     directions: Directions | None = None,
     search: Exact | Grid | None = None,
     rng: Seed = 0,
@@ -70,6 +71,10 @@ def cross_tune(
 
     Parameters
     ----------
+    groups
+        What the ID rows and the OOD rows belong to, such as (patients of the ID rows, patients
+        of the OOD rows): rows of a group stay in one fold. Rows that belong together and are
+        dealt one by one make the estimate too good.
     directions, search
         As in `tune`.
     workers
@@ -89,7 +94,7 @@ def cross_tune(
     """
     tuned = tune(sample, model, directions=directions, search=search)
     tally = Tally.of(sample)
-    numbers = fold_numbers(sample, folds, rng)
+    numbers = fold_numbers(sample, folds, rng, groups)
 
     def judge(fold: int) -> Fold:
         others = (np.flatnonzero(side != fold) for side in numbers)

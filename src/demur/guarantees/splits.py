@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from demur._arrays import IntArray
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 
 Seed = np.random.Generator | int | None
+Groups = tuple[npt.ArrayLike, npt.ArrayLike]
+"""Names of what the ID rows and the OOD rows belong to, such as patients."""
 
 
 def subset(sample: Sample, id_rows: IntArray, ood_rows: IntArray) -> Sample:
@@ -46,17 +49,28 @@ def split(sample: Sample, share: float, rng: Seed) -> tuple[Sample, Sample]:
     return subset(sample, *map(np.concatenate, first)), subset(sample, *map(np.concatenate, rest))
 
 
-def fold_numbers(sample: Sample, count: int, rng: Seed) -> tuple[IntArray, IntArray]:
-    """Return the fold number of each ID and each OOD row, as even as possible."""
+def fold_numbers(
+    sample: Sample, count: int, rng: Seed, groups: Groups | None = None
+) -> tuple[IntArray, IntArray]:
+    """Return the fold number of each ID and each OOD row, as even as possible.
+
+    Rows of a group get the same number; without groups every row is its own. A group belongs to
+    the first of ID and the OOD sets that it has rows in.
+    """
     if isinstance(count, bool) or not isinstance(count, int) or count < 2:
         raise InvalidInputError(f"folds must be a whole number of at least 2, got {count!r}")
-    if count > sample.n_id:
-        raise InvalidInputError(f"folds is {count}, but there are only {sample.n_id} ID rows")
+    first, codes = _grouped(sample, groups)
+    able = int((first < sample.n_id).sum())
+    if count > able:
+        what = "ID rows" if groups is None else "groups of ID rows"
+        raise InvalidInputError(f"folds is {count}, but there are only {able} {what}")
     generator = np.random.default_rng(rng)
-    numbers = [np.empty(sample.n_id, np.int64), np.empty(sample.n_ood, np.int64)]
+    numbers = np.empty(len(first), np.int64)
     for side, rows in _strata(sample):
-        numbers[side][rows] = generator.permutation(np.arange(len(rows)) % count)
-    return numbers[0], numbers[1]
+        members = np.flatnonzero(np.isin(first, rows + side * sample.n_id))
+        numbers[members] = generator.permutation(np.arange(len(members)) % count)
+    of_rows = numbers[codes]
+    return of_rows[: sample.n_id], of_rows[sample.n_id :]
 
 
 def refuse_weights(sample: Sample) -> None:
@@ -66,6 +80,22 @@ def refuse_weights(sample: Sample) -> None:
             "the sample has weights, but exact bounds count independent rows, and a row of "
             "weight 2 is not two independent rows: give the rows without weights"
         )
+
+
+def _grouped(sample: Sample, groups: Groups | None) -> tuple[IntArray, IntArray]:
+    """Return the first row of every group, and the group of every row, ID rows before OOD rows."""
+    if groups is None:
+        rows = np.arange(sample.n_id + sample.n_ood)
+        return rows, rows
+    id_names, ood_names = map(np.asarray, groups)
+    if (id_names.shape, ood_names.shape) != ((sample.n_id,), (sample.n_ood,)):
+        raise InvalidInputError(
+            f"groups must be a name for each of the {sample.n_id} ID rows and of the "
+            f"{sample.n_ood} OOD rows, got arrays of shape {id_names.shape} and {ood_names.shape}"
+        )
+    names = np.concatenate([id_names, ood_names]).astype(str)
+    _, first, codes = np.unique(names, return_index=True, return_inverse=True)
+    return first, codes
 
 
 def _strata(sample: Sample) -> list[tuple[int, IntArray]]:
