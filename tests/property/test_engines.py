@@ -9,13 +9,30 @@ import numpy as np
 import pytest
 from instances import random_model, random_rows, to_sample
 
-from demur._kernels import branch, compiled, exact, reference
+from demur._kernels import branch, compiled, exact, reference, tall
 from demur.core.points import Points
 from demur.tuning.charts import direction_set
 from demur.tuning.prepared import kernel_arguments
 
+
+class Slabs:
+    """The NumPy engine, made to take every input for a hard one and to cut it finely."""
+
+    prepare = staticmethod(branch.prepare)
+    reweight = staticmethod(branch.reweight)
+
+    @staticmethod
+    def search(*arguments, **options):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(branch, "_EASY", -1.0)
+            patch.setattr(tall, "_FEW", 24)
+            patch.setattr(tall, "_THIN", 6)
+            return branch.search(*arguments, **options)
+
+
 ENGINES = [
     pytest.param(branch, id="numpy"),
+    pytest.param(Slabs, id="numpy-slabs"),
     pytest.param(
         compiled,
         id="compiled",

@@ -21,6 +21,7 @@ from demur._kernels.incumbent import Incumbent, Program
 from demur._kernels.leaf import cells_inside, cells_on_line
 from demur._kernels.lines import Chart, charts
 from demur._kernels.start import first_look
+from demur._kernels.tall import surviving
 from demur._kernels.tree import ID, Tree, prepare, reweight
 
 _Ints = npt.NDArray[np.int64]
@@ -35,6 +36,12 @@ _FEW = 6
 _MANY = 128
 # Boxes are worked on together until they have this many crossing items.
 _BATCH = 12_000
+# An input is hard if boxes that wait have more crossing items than this part of its points,
+# or of this number.
+_EASY = 0.7
+_SMALL = 4096
+# Boxes that survive of slabs are searched together, up to so many.
+_TOGETHER = 16
 # A vertical line through a box is searched for a better half-plane up to this many points.
 _PROBE = 16384
 # Taking boxes apart into cells costs about the cube of their points; up to this much in a batch.
@@ -73,6 +80,7 @@ class _Search:
         self.boxes = 0
         self.unresolved = 0
         self.exhausted = False
+        self.hard = False  # whether boxes are too many to be searched one by one
         self.lower = np.inf  # what the boxes left over by the budget cannot fall below
 
     def over(self, all_charts: list[Chart]) -> Outcome:
@@ -88,8 +96,34 @@ class _Search:
         return self.outcome()
 
     def chart(self, chart: Chart) -> None:
-        stack = [self.root(chart)]
+        if not self.hard:
+            self.hard = not self.explore(
+                chart, self.root(chart), _EASY * max(_SMALL, self.tree.points)
+            )
+        if self.hard:
+            self.explore_slabs(chart)
+
+    def explore_slabs(self, chart: Chart) -> None:
+        """Search what survives of narrow slabs, ever more of it at a time.
+
+        The first boxes may hold something better, and then less survives.
+        """
+        waiting: list[Boxes] = []
+        most = 1
+        for boxes in surviving(self.tree, chart, self.cheap, self.slab_alive):
+            waiting.append(boxes)
+            if len(waiting) == most:
+                self.explore(chart, join(waiting), np.inf)
+                waiting, most = [], min(2 * most, _TOGETHER)
+        if waiting:
+            self.explore(chart, join(waiting), np.inf)
+
+    def explore(self, chart: Chart, boxes: Boxes, most: float) -> bool:
+        """Search boxes; return whether to the end, that is without more than `most` items left."""
+        stack = [boxes]
         while stack and self.boxes < self.budget:
+            if self.budget == np.inf and sum(len(part.items) for part in stack) > most:
+                return False
             boxes = self.next(stack)
             self.boxes += len(boxes.stale)
             few = self.few(boxes)
@@ -110,6 +144,7 @@ class _Search:
             if len(halves.stale):
                 stack.append(halves)
         self.leave(stack)
+        return True
 
     def leave(self, stack: list[Boxes]) -> None:
         """Note what boxes could have held that the budget did not reach."""
@@ -160,6 +195,11 @@ class _Search:
     def alive(self, accepted: _Floats, crossing: _Floats) -> _Bools:
         """Return which boxes with these masses may hold something better."""
         return self.judged(accepted, crossing).alive
+
+    def slab_alive(self, accepted: _Floats, crossing: _Floats) -> _Bools:
+        """Return which strips of a slab may hold something better."""
+        self.boxes += 1
+        return self.alive(accepted, crossing)
 
     def judged(self, accepted: _Floats, crossing: _Floats) -> Bound:
         return judge(
