@@ -1,4 +1,4 @@
-"""All scalar metrics by the compiled walk equal those by NumPy."""
+"""All scalar metrics by the compiled walk, by counting and by adding up masses are the same."""
 
 from dataclasses import asdict
 
@@ -7,8 +7,6 @@ import pytest
 
 import demur as dm
 from demur._kernels import compiled
-
-pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="the extension is not built")
 
 
 def samples(rng):
@@ -24,6 +22,7 @@ def samples(rng):
         yield dm.Sample(scores[0], rng.random(n_id) < errors, scores[1])
 
 
+@pytest.mark.skipif(not compiled.AVAILABLE, reason="the extension is not built")
 @pytest.mark.parametrize("ood_prior", [None, 0, 0.3])
 def test_same_metrics(ood_prior, monkeypatch):
     rng = np.random.default_rng(23)
@@ -32,4 +31,13 @@ def test_same_metrics(ood_prior, monkeypatch):
         for name in ("compiled", "numpy"):
             monkeypatch.setenv("DEMUR_ENGINE", name)
             found.append(asdict(dm.metrics.summary(sample, ood_prior=ood_prior)))
+        assert found[0] == pytest.approx(found[1], rel=1e-12, abs=1e-14, nan_ok=True)
+
+
+def test_rows_of_weight_one_count_once(monkeypatch):
+    monkeypatch.setenv("DEMUR_ENGINE", "numpy")
+    for sample in samples(np.random.default_rng(24)):
+        ones = {"id_weight": np.ones(sample.n_id), "ood_weight": np.ones(sample.n_ood)}
+        weighed = dm.Sample(sample.id_scores, sample.id_loss, sample.ood_scores, **ones)
+        found = [asdict(dm.metrics.summary(one)) for one in (sample, weighed)]
         assert found[0] == pytest.approx(found[1], rel=1e-12, abs=1e-14, nan_ok=True)

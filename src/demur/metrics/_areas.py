@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from demur._arrays import FloatArray, IntArray
+from demur._arrays import FloatArray
 from demur.core.program import Totals
 from demur.metrics._rates import Groups, Per, Rates
 
@@ -16,18 +16,17 @@ def area_under_roc(groups: Groups, totals: Totals) -> float:
     total_id, total_ood = totals.id, sum(totals.ood)
     if total_ood == 0:
         return math.nan
-    steps, heights = np.diff(groups.ood), groups.id[1:] + groups.id[:-1]
+    steps, heights = np.diff(groups.ood), groups.id
     if total_id * total_ood < 2**62:
-        return int(steps @ heights) / (2 * total_id * total_ood)
-    return float((steps / total_ood) @ (heights / total_id)) / 2
+        twice = int(steps @ heights[1:]) + int(steps @ heights[:-1])
+        return twice / (2 * total_id * total_ood)
+    return _joined(steps / total_ood, heights / total_id)
 
 
 def area_under_precision(precision: FloatArray, recall: FloatArray, *, trapezoid: bool) -> float:
     """Return the area under operating points of rising recall, joined by lines or by steps."""
     steps = np.diff(recall)
-    if trapezoid:
-        return float(steps @ (precision[1:] + precision[:-1])) / 2
-    return float(steps @ precision[1:])
+    return _joined(steps, precision) if trapezoid else float(steps @ precision[1:])
 
 
 def area_under_ccr(groups: Groups, rates: Rates, per: Per) -> float:
@@ -39,23 +38,21 @@ def area_under_ccr(groups: Groups, rates: Rates, per: Per) -> float:
     first = int(np.searchsorted(groups.id, 1))
     if per == "accepted":
         ccr[:first] = ccr[first]
-    return float(np.diff(rates.fpr(groups.ood)) @ (ccr[1:] + ccr[:-1])) / 2
+    return _joined(np.diff(rates.fpr(groups.ood)), ccr)
 
 
 def area_under_risk(groups: Groups, rates: Rates) -> float:
     """Return the mean, over the ID rows, of the selective risk up to their score."""
-    nI, L = _with_id(groups)
-    return float(np.diff(rates.tpr(nI)) @ rates.selective_risk(nI[1:], L[1:]))
+    first = int(np.searchsorted(groups.id, 1))
+    nI, L = groups.id[first - 1 :], groups.loss[first:]
+    return float(np.diff(rates.tpr(nI)) @ rates.selective_risk(nI[1:], L))
 
 
 def area_under_generalised_risk(groups: Groups, rates: Rates) -> float:
     """Return the area under accepted loss / all ID over the TPR."""
-    nI, L = _with_id(groups)
-    risk = rates.mean_loss(L)
-    return float(np.diff(rates.tpr(nI)) @ (risk[1:] + risk[:-1])) / 2
+    return _joined(np.diff(rates.tpr(groups.id)), rates.mean_loss(groups.loss))
 
 
-def _with_id(groups: Groups) -> tuple[IntArray, IntArray]:
-    """Return the groups that have ID rows, after nothing accepted."""
-    rows = np.flatnonzero(np.diff(groups.id, prepend=-1))
-    return groups.id[rows], groups.loss[rows]
+def _joined(steps: FloatArray, heights: FloatArray) -> float:
+    """Return the area under points so many steps apart, joined by straight lines."""
+    return (float(steps @ heights[1:]) + float(steps @ heights[:-1])) / 2

@@ -74,7 +74,9 @@ class Rates:
 def share_of(part: FloatArray, rest: FloatArray) -> FloatArray:
     """Return part / (part + rest); 1 by convention where that is 0/0."""
     whole = part + rest
-    shares: FloatArray = np.divide(part, whole, out=np.ones(len(part)), where=whole > 0)
+    with np.errstate(invalid="ignore"):
+        shares: FloatArray = part / whole
+    shares[whole == 0] = 1.0
     return shares
 
 
@@ -93,6 +95,27 @@ def tie_groups(points: Points) -> Groups:
     ends = (totals.id, sum(totals.ood), totals.loss)
     columns = (swept.id, swept.ood.sum(axis=0), swept.loss)
     return Groups(*(np.r_[0, c, end] for c, end in zip(columns, ends, strict=True)))
+
+
+def unit_groups(sample: Sample) -> Groups:
+    """Return the masses of one score of rows that count once and have a loss of 0 or 1.
+
+    ID rows come first, so their places tell them from OOD rows; only losses have to be looked up.
+    """
+    scores = np.concatenate([sample.id_scores[:, 0], sample.ood_scores[:, 0]])
+    order = np.argsort(scores)
+    ordered = scores.take(order)
+    # No threshold accepts a score of +inf.
+    finite = int(np.searchsorted(ordered, np.inf))
+    last = np.flatnonzero(ordered[1 : finite + 1] != ordered[:finite][: len(ordered) - 1])
+    if finite == len(ordered):
+        last = np.append(last, finite - 1)
+    is_wrong = np.zeros(len(scores), np.int8)
+    is_wrong[: sample.n_id] = sample.id_loss
+    nI = np.cumsum(order < sample.n_id).take(last)
+    L = np.cumsum(is_wrong.take(order), dtype=np.int64).take(last)
+    ends = sample.n_id, sample.n_ood, int(is_wrong.sum())
+    return Groups(*(np.r_[0, c, end] for c, end in zip((nI, last + 1 - nI, L), ends, strict=True)))
 
 
 def share(name: str, value: Number) -> Fraction:

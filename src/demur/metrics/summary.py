@@ -21,7 +21,7 @@ from demur.metrics._areas import (
     area_under_risk,
     area_under_roc,
 )
-from demur.metrics._rates import Groups, Rates, prior, share_of, tie_groups
+from demur.metrics._rates import Groups, Rates, prior, share_of, tie_groups, unit_groups
 
 _TPR = Fraction(95, 100)
 _NEED_NO_OOD = ("aurc", "augrc")
@@ -75,14 +75,19 @@ def summary(sample: Sample, *, ood_prior: Number | None = None) -> ScoreSummary:
     unweighted = sample.id_weight is None and sample.ood_weight is None
     if correct and unweighted and engine_name() == "compiled":
         return _by_counting(sample, ood_prior)
-    points = Points.of(sample)
-    groups, rates = tie_groups(points), Rates(points.totals)
+    if correct and unweighted:
+        groups = unit_groups(sample)
+        totals = Totals(sample.n_id, (sample.n_ood,), int(groups.loss[-1]))
+    else:
+        points = Points.of(sample)
+        groups, totals = tie_groups(points), points.totals
+    rates = Rates(totals)
     pi = prior(rates, ood_prior)
     return ScoreSummary(
         ood_prior=pi,
-        auroc=area_under_roc(groups, points.totals),
+        auroc=area_under_roc(groups, totals),
         **_precision_areas(groups, rates, pi),
-        fpr_at_tpr_95=_fpr_at_tpr(groups, points.totals, finite=len(points.scores) > 0),
+        fpr_at_tpr_95=_fpr_at_tpr(groups, totals),
         f1=_largest_f1(groups, rates, pi),
         id_accuracy=1 - float(rates.mean_loss(groups.loss[-1:])[0]) if correct else math.nan,
         oscr_accepted=area_under_ccr(groups, rates, "accepted") if correct else math.nan,
@@ -127,9 +132,9 @@ def _precision_areas(groups: Groups, rates: Rates, pi: float) -> dict[str, float
     return dict(zip(names, values, strict=True))
 
 
-def _fpr_at_tpr(groups: Groups, totals: Totals, *, finite: bool) -> float:
+def _fpr_at_tpr(groups: Groups, totals: Totals) -> float:
     """Return the FPR of the first threshold with TPR at least 95 %."""
-    if sum(totals.ood) == 0 or not finite:
+    if sum(totals.ood) == 0:
         return math.nan
     # The last group holds the rows with a score of +inf, which no threshold accepts.
     nI, nO = groups.id[:-1], groups.ood[:-1]
