@@ -17,6 +17,7 @@ def folder(tmp_path):
     (tmp_path / "empty.csv").write_bytes(b"")
     (tmp_path / "header.csv").write_text("msp,knn,is_wrong,is_ood\n")
     (tmp_path / "gaps.csv").write_text("knn,loss,far\n1,0,0\n2,1,0\n3,,1\n4,,1\n")
+    (tmp_path / "classes.csv").write_text("knn,true,said\n1,cat,cat\n2,,dog\n3,dog,cat\n")
     (tmp_path / "bad.npz").write_bytes(b"no archive")
     (tmp_path / "old.json").write_text("precious")
     return tmp_path
@@ -35,6 +36,13 @@ CASES = {
     "text column": (
         ["tune", "scores.csv", "--scores", "set", *TUNE],
         ["column 'set' holds str values such as 'id', not numbers"],
+    ),
+    "empty class": (
+        [
+            *("tune", "classes.csv", "--scores", "knn", "--min-tpr", ".5"),
+            *("--label", "true", "--prediction", "said"),
+        ],
+        ["label: column 'true', row 1 is empty", "--ood COLUMN"],
     ),
     "empty file": (["tune", "empty.csv", *SCORES, *TUNE], ["cannot read 'empty.csv' as CSV"]),
     "no rows": (["tune", "header.csv", *SCORES, *TUNE], ["'header.csv' has no rows"]),

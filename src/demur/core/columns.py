@@ -101,6 +101,8 @@ def sample_from_columns(
             _refuse_empty_loss(columns, loss)
         id_loss = numbers(columns, "loss", loss, rows=id_rows, least=0.0)
     else:
+        for argument, name in (("label", str(label)), ("prediction", str(prediction))):
+            _refuse_empty_class(columns, argument, name, id_rows, known=ood is not None)
         id_loss = evaluate_loss(
             loss_function, columns[str(label)][id_rows], columns[str(prediction)][id_rows]
         )
@@ -179,6 +181,19 @@ def _refuse_empty_loss(columns: Columns, name: str) -> None:
     values = floats(columns, "loss", name)
     empty = np.flatnonzero(np.isnan(values))
     _refuse("loss", name, values, empty, "not a finite number >= 0", OOD_NEEDS_NO_LOSS)
+
+
+def _refuse_empty_class(
+    columns: Columns, argument: str, name: str, rows: IntArray, *, known: bool
+) -> None:
+    """Refuse ID rows without a class; `known` says whether OOD rows are marked."""
+    values = columns[name][rows].tolist() if columns[name].dtype.kind not in "biu" else []
+    empty = [k for k, value in enumerate(values) if value is None or value == "" or value != value]
+    if empty:
+        raise InvalidInputError(
+            f"{argument}: column {name!r}, row {int(rows[empty[0]])} is empty ({len(empty)} such "
+            f"rows){'' if known else OOD_NEEDS_NO_LOSS}"
+        )
 
 
 def _refuse(
