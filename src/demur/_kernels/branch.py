@@ -36,10 +36,11 @@ _FEW = 6
 _MANY = 128
 # Boxes are worked on together until they have this many crossing items.
 _BATCH = 12_000
-# An input is hard if boxes that wait have more crossing items than this part of its points,
-# or of this number.
+# An input is hard if boxes that wait have more crossing items than this part of its points, or
+# of this number, or if those looked at had so many times more.
 _EASY = 0.7
 _SMALL = 4096
+_LONG = 4.0
 # Boxes that survive of slabs are searched together, up to so many.
 _TOGETHER = 16
 # A vertical line through a box is searched for a better half-plane up to this many points.
@@ -119,13 +120,18 @@ class _Search:
             self.explore(chart, join(waiting), np.inf)
 
     def explore(self, chart: Chart, boxes: Boxes, most: float) -> bool:
-        """Search boxes; return whether to the end, that is without more than `most` items left."""
-        stack = [boxes]
+        """Search boxes; return whether to the end, that is without too many items.
+
+        Too many are more than `most` that wait, or several times as many that were looked at.
+        """
+        stack, seen = [boxes], 0
         while stack and self.boxes < self.budget:
-            if self.budget == np.inf and sum(len(part.items) for part in stack) > most:
+            waiting = sum(len(part.items) for part in stack)
+            if self.budget == np.inf and max(waiting, seen / _LONG) > most:
                 return False
             boxes = self.next(stack)
             self.boxes += len(boxes.stale)
+            seen += len(boxes.items)
             few = self.few(boxes)
             if few.any():
                 self.leaf(chart, take(boxes, np.flatnonzero(few)))
