@@ -180,7 +180,7 @@ SECTIONS = {
     "bootstrap": Section(replicates, (20_000,)),
     "metrics": Section(metrics, (1_000_000,)),
     "hard-compiled": Section(partial(hard, "compiled"), (20_000, 200_000, 2_000_000)),
-    "hard-numpy": Section(partial(hard, "numpy"), (20_000,)),
+    "hard-numpy": Section(partial(hard, "numpy"), (20_000, 200_000, 2_000_000)),
     "sweep": Section(sweep, (2_000,)),
     "growth": Section(growth, (20_000, 200_000)),
     "imports": Section(imports, (0,)),

@@ -5,7 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scored_tables import SETS, check_answers
-from streams import DIRECTIONS, check_against_memory, random_model, random_sample
+from streams import (
+    DIRECTIONS,
+    check_against_memory,
+    informative_sample,
+    random_model,
+    random_sample,
+)
 
 import demur as dm
 from demur.sources.arrays import ArraySource
@@ -48,12 +54,8 @@ def test_tuning_is_that_of_memory(seed):
 
 
 def test_fetches_a_small_part_of_many_rows():
-    rng = np.random.default_rng(0)
     n = 100_000
-    doubt = rng.normal(size=n)
-    wrong = rng.random(n) < 1 / (1 + np.exp(3 - 2 * doubt))
-    id_scores = np.column_stack([doubt, rng.normal(size=n)])
-    sample = dm.Sample(id_scores, wrong, rng.normal([0.5, 2.0], 1.0, size=(n, 2)))
+    sample = informative_sample(np.random.default_rng(0), n)
     source, model = ArraySource(sample), dm.TprFprModel(0.8, 0.2)
     fetched = []
     plain_rows = source.rows
@@ -145,10 +147,7 @@ def test_frontier_is_that_of_memory(seed):
 
 
 def test_a_search_after_one_that_cut_cells_finds_what_it_finds_alone():
-    rng = np.random.default_rng(3)
-    id_scores = rng.normal(size=(3000, 2))
-    wrong = rng.random(3000) < 1 / (1 + np.exp(2 - 2 * id_scores[:, 0]))
-    sample = dm.Sample(id_scores, wrong, rng.normal([0.5, 2.0], 1.0, size=(3000, 2)))
+    sample = informative_sample(np.random.default_rng(3), 3000)
     # Coarse bins leave more rows open than may be held, so cells are cut.
     plan, allowed = Plan(200, 8, fetched=700, boxes=300), direction_set("nonneg")
     models = [dm.TprFprModel(0.8, 0.2), dm.TprFprModel(0.5, 0.05), dm.TprFprModel(0.9, 0.6)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 from scored_tables import SETS
-from streams import check_against_memory
+from streams import check_against_memory, informative_sample
 
 import demur as dm
 from demur.sources.arrays import ArraySource
@@ -78,12 +78,7 @@ def compare(seed):
 
 
 def test_fetches_less():
-    rng = np.random.default_rng(0)
-    n = 60_000
-    doubt = rng.normal(size=n)
-    wrong = rng.random(n) < 1 / (1 + np.exp(3 - 2 * doubt))
-    id_scores = np.column_stack([doubt, rng.normal(size=n)])
-    sample = dm.Sample(id_scores, wrong, rng.normal([0.5, 2.0], 1.0, size=(n, 2)))
+    sample = informative_sample(np.random.default_rng(0), 60_000)
     model, fetched, risk = dm.TprFprModel(0.8, 0.9), [], []
     for plenty, rows in ((None, "rows"), (0, "thin rows")):
         source = Watched(sample)

@@ -50,6 +50,14 @@ def random_sample(rng, *, scores=2, most=400):
     return dm.Sample(id_scores, loss, ood_scores, id_weight=id_weight, ood_weight=ood_weight)
 
 
+def informative_sample(rng, n):
+    """Return errors that the first score tells and OOD rows that the second tells, n of each."""
+    doubt = rng.normal(size=n)
+    wrong = rng.random(n) < 1 / (1 + np.exp(3 - 2 * doubt))
+    id_scores = np.column_stack([doubt, rng.normal(size=n)])
+    return dm.Sample(id_scores, wrong, rng.normal([0.5, 2.0], 1.0, size=(n, 2)))
+
+
 def _bent(rng, first, second):
     """Bend both sides of a score alike."""
     kind = str(rng.choice(["free", "free", "ties", "few", "atom", "decades", "heavy", "constant"]))
