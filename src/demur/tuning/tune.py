@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
+
 from demur.core.models import RejectionModel
 from demur.core.program import Program
 from demur.core.rates import OperatingPoint, evaluate, operating_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import ScoreSource
-from demur.errors import InvalidInputError
+from demur.errors import DemurError, InvalidInputError
 from demur.tuning import double, single
 from demur.tuning.charts import Directions, DirectionSet, direction_set
 from demur.tuning.infeasible import infeasible_error
@@ -134,15 +136,29 @@ def _accepted(line: Line | None) -> tuple[int, int] | None:
 
 
 def _point(prepared: Prepared, rule: Rule, line: Line, model: RejectionModel) -> OperatingPoint:
-    """Return the rates of `rule`, from the masses of its line where these say all."""
+    """Return the rates of `rule` as evaluated, which must accept what the search said.
+
+    A search that is wrong about its own line would hand out a rule that breaks its bounds with a
+    certificate: that is an error, whatever its cause.
+    """
+    points = prepared.points
+    accepted = rule.accept(points.scores) if len(points.scores) else np.zeros(0, np.bool_)
+    id_mass, loss_mass = int(points.id[accepted].sum()), int(points.loss[accepted].sum())
+    ood_masses = [int(column[accepted].sum()) for column in points.ood]
+    if (id_mass, sum(ood_masses), loss_mass) != (line.id, line.ood, line.loss):
+        raise DemurError(
+            f"the search found {line} but the rule accepts ID, OOD and loss mass "
+            f"{id_mass}, {sum(ood_masses)}, {loss_mass}: a defect of demur, please report it with "
+            "the data; DEMUR_ENGINE=numpy may help until it is mended"
+        )
     names = tuple(prepared.sample.ood_sets)
-    if len(names) > 1:
+    if len(names) != len(ood_masses):
         return evaluate(rule, prepared.sample, model=model)
     return operating_point(
-        id_mass=line.id,
-        ood_masses=[line.ood],
-        loss_mass=line.loss,
-        totals=prepared.points.totals,
+        id_mass=id_mass,
+        ood_masses=ood_masses,
+        loss_mass=loss_mass,
+        totals=points.totals,
         model=model,
         set_names=names,
     )

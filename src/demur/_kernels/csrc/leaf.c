@@ -122,40 +122,30 @@ static void normalise(const Chart *chart, double t, double *weight, double *v)
     *v /= largest;
 }
 
-/* Whether no rounding error can reach from v to the next values, `room` away at least. */
-static int is_safe(const Search *s, const Chart *chart, double t, double room)
-{
-    const double *box = s->tree->box;
-    int still = chart->still, moving = chart->moving;
-    double size = fabs(chart->fixed) * largest_size(box[still], box[still + 2]) +
-                  fabs(chart->step * t) * largest_size(box[moving], box[moving + 2]);
-    return room > 4 * SAME * size;
-}
-
 enum { TAKEN, REFUSED, INSEPARABLE };
 
 /* Take the half-plane at (t, v) if float64 accepts exactly the masses expected. */
-static int take_verified(Search *s, const Chart *chart, double t, double v, double room,
-                         const int64_t *sums)
+static int take_verified(Search *s, const Chart *chart, double t, double v, const int64_t *sums)
 {
     double weight[2];
-    size_t size = (size_t)s->tree->width * sizeof *sums;
     normalise(chart, t, weight, &v);
-    if (!is_safe(s, chart, t, room)) {
-        count_half_plane(s, weight, v, s->counted);
-        if (memcmp(s->counted, sums, size) != 0)
-            return touches(s, weight, v) ? INSEPARABLE : REFUSED;
-    }
+    count_half_plane(s, weight, v, s->counted);
+    if (memcmp(s->counted, sums, (size_t)s->tree->width * sizeof *sums) != 0)
+        return touches(s, weight, v) ? INSEPARABLE : REFUSED;
     s->take(s, sums, weight, v);
     return TAKEN;
 }
 
-/* Cut off the part of [t[0], t[1]] where the linear function with these end values is negative. */
+/* Cut off the part of [t[0], t[1]] where the linear function with these end values is negative.
+ * Zeros are measured from t[0], the end at which floats are denser: taken off t[1], one close to
+ * t[0] could land before it, where the lines are in another order. */
 static int keep_positive(double *t, double at_left, double at_right)
 {
     if (!(at_left > 0) && !(at_right > 0)) return 0;
-    if (at_left < 0) t[0] += (t[1] - t[0]) * (at_left / (at_left - at_right));
-    if (at_right < 0) t[1] -= (t[1] - t[0]) * (at_right / (at_right - at_left));
+    if (at_left < 0 || at_right < 0) {
+        double zero = t[0] + (t[1] - t[0]) * (at_left / (at_left - at_right));
+        t[at_left < 0 ? 0 : 1] = fmin(fmax(zero, t[0]), t[1]);
+    }
     return 1;
 }
 
@@ -182,7 +172,7 @@ static int place(Search *s, const Box *box, const int64_t *sums, const Line *bel
         if (above) high = fmin(high, line_at(above, at));
         double v = low + (high - low) / 2;
         if (!(low <= v && v < high)) continue;
-        int verdict = take_verified(s, &s->chart[box->chart], at, v, (high - low) / 2, sums);
+        int verdict = take_verified(s, &s->chart[box->chart], at, v, sums);
         if (verdict == TAKEN) return 1;
         refused |= verdict == REFUSED;
     }
