@@ -15,6 +15,7 @@ import numpy as np
 from demur import _arrays
 from demur._arrays import BoolArray, FloatArray
 from demur._files import write_atomically
+from demur.core.scores import combine
 from demur.core.sql import Dialect, predicate
 from demur.errors import InvalidInputError
 
@@ -83,10 +84,11 @@ class Rule:
 
     def combine(self, scores: Any) -> FloatArray:
         """Return the combined score ``direction . scores`` of each row; +inf stays +inf."""
-        return combine(
-            self.direction,
-            _arrays.score_matrix("scores", scores, columns=len(self.direction)),
-        )
+        checked = _arrays.score_matrix("scores", scores, columns=len(self.direction))
+        combined = combine(self.direction, checked)
+        for column in checked.T:
+            combined[column == np.inf] = np.inf
+        return combined
 
     def accept(self, scores: Any) -> BoolArray:
         """Return True for the rows to accept; rows with a score of +inf are always rejected.
@@ -192,14 +194,3 @@ class Rule:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInputError(f"cannot read the rule {str(path)!r}: {error}") from None
         return cls.from_json(text)
-
-
-def combine(direction: tuple[float, ...], scores: FloatArray) -> FloatArray:
-    """Weigh checked scores in float64, one product and one sum a row, as SQL and C would."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        combined = direction[0] * scores[:, 0]
-        for weight, column in zip(direction[1:], scores.T[1:], strict=True):
-            combined = combined + weight * column
-    for column in scores.T:
-        combined[column == np.inf] = np.inf
-    return combined

@@ -11,7 +11,7 @@ from demur.core.masses import Masses
 from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel
 from demur.core.program import Totals
 from demur.core.rates import OperatingPoint, operating_point
-from demur.core.rule import Rule, combine
+from demur.core.rule import Rule
 from demur.core.sample import Sample
 
 
@@ -38,11 +38,7 @@ class Tally:
 
     def decide(self, rule: Rule) -> tuple[BoolArray, BoolArray]:
         """Return which ID and which OOD rows `rule` accepts."""
-        id_rows, ood_rows = (
-            combine(rule.direction, scores) <= rule.threshold
-            for scores in (self.sample.id_scores, self.sample.ood_scores)
-        )
-        return id_rows, ood_rows
+        return rule.accept(self.sample.id_scores), rule.accept(self.sample.ood_scores)
 
     def point(
         self,

@@ -7,10 +7,11 @@ import numpy as np
 from demur._arrays import FloatArray
 from demur.core.points import Points
 from demur.core.sample import Sample
+from demur.core.scores import combine
 from demur.errors import InvalidInputError
 from demur.tuning.envelope import sweep_along
 from demur.tuning.prepared import Prepared, as_prepared
-from demur.tuning.settle import Rules, combined
+from demur.tuning.settle import Rules
 
 
 def with_ood(name: str, source: Sample | Prepared) -> Prepared:
@@ -55,7 +56,7 @@ def accepted_by(points: Points, lines: FloatArray) -> Rules:
         rows = np.flatnonzero(which == i)
         rows = rows[np.argsort(lines[rows, -1])]
         # The first threshold that accepts each point.
-        first = np.searchsorted(lines[rows, -1], combined(points.scores, direction))
+        first = np.searchsorted(lines[rows, -1], combine(direction, points.scores))
         for row, mass in zip(masses, (points.id, points.ood.sum(axis=0), points.loss), strict=True):
             # Sums of masses are below 2**52, so floats hold them exactly.
             added = np.bincount(first, weights=mass, minlength=len(rows) + 1)

@@ -9,7 +9,7 @@ import numpy as np
 from demur._arrays import FloatArray, IntArray
 from demur.core.points import Points
 from demur.core.program import Totals
-from demur.tuning.settle import combined
+from demur.core.scores import combine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ def count(points: Points, lines: FloatArray) -> Counts:
         rows = by_direction[start:stop]
         rows = rows[np.argsort(lines[rows, -1])]
         # The first threshold that accepts each point.
-        first = np.searchsorted(lines[rows, -1], combined(points.scores, direction))
+        first = np.searchsorted(lines[rows, -1], combine(direction, points.scores))
         for total, mass in zip(accepted, masses, strict=True):
             # Masses add up to less than 2**52, so floats hold the sums exactly.
             added = np.bincount(first, weights=mass, minlength=len(rows) + 1)

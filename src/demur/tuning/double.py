@@ -8,11 +8,11 @@ import numpy as np
 
 from demur._arrays import FloatArray
 from demur._kernels import reference
-from demur.core.points import Points
 from demur.core.program import Program
+from demur.core.scores import combine, midway
 from demur.errors import InvalidInputError
 from demur.tuning.charts import DirectionSet
-from demur.tuning.line import Line, midway, preferred, reject_all, tied_best
+from demur.tuning.line import Line, preferred, reject_all, tied_best
 from demur.tuning.prepared import Prepared
 from demur.tuning.result import Certificate, Exact
 from demur.tuning.single import best_of_sweep, masses_at
@@ -69,7 +69,7 @@ def search_grid(
         best = tied_best([tuple(optima[k].tolist()) for k in attained], program)
         directions = [directions[attained[k]] for k in best]
     for direction in directions:
-        values = _combined(points, direction)
+        values = combine(direction, points.scores)
         swept = reference.sweep(values, points.id, points.ood, points.loss)
         row = best_of_sweep(swept, program)
         if row is not None:
@@ -106,7 +106,7 @@ def robust_line(
         unit = (tried[0] / length, tried[1] / length)
         last, following = prepared.sides(direction, threshold, unit)
         if last < following:
-            return Line(unit, midway(last, following), *masses, wide.width)
+            return Line(unit, float(midway(last, following)), *masses, wide.width)
     return Line(direction, threshold, *masses, wide.width)
 
 
@@ -115,13 +115,7 @@ def _line_at(swept: reference.Sweep, row: int, direction: Direction, scale: Floa
     following = float(swept.value[row + 1]) if row + 1 < len(swept.value) else np.inf
     return Line(
         direction,
-        midway(last, following),
+        float(midway(last, following)),
         *masses_at(swept, row),
         (following - last) / float(np.hypot(*(np.array(direction) * scale))),
     )
-
-
-def _combined(points: Points, direction: Direction) -> FloatArray:
-    # The same two products and one sum as Rule.combine, so that both agree to the last bit.
-    with np.errstate(over="ignore"):
-        return direction[0] * points.scores[:, 0] + direction[1] * points.scores[:, 1]

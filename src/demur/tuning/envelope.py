@@ -15,11 +15,12 @@ import numpy as np
 from demur._arrays import FloatArray, IntArray
 from demur._kernels import reference
 from demur.core.points import Points
+from demur.core.scores import combine, midway
 from demur.errors import InvalidInputError
 from demur.tuning.charts import Chart, Directions, direction_set
 from demur.tuning.double import grid_directions
 from demur.tuning.result import Exact, Grid
-from demur.tuning.settle import Lines, Rules, combined, midway_between, settle, settled_lines
+from demur.tuning.settle import Lines, Rules, settle, settled_lines
 
 Search = Exact | Grid | None
 Cost = Callable[[IntArray, IntArray, IntArray], FloatArray]
@@ -80,11 +81,9 @@ def swept_directions(
 
 def sweep_along(points: Points, direction: tuple[float, ...]) -> tuple[reference.Sweep, FloatArray]:
     """Return the sweep in one direction and the thresholds midway to the next value."""
-    values = combined(points.scores, np.array(direction))
+    values = combine(direction, points.scores)
     swept = reference.sweep(values, points.id, points.ood, points.loss)
-    return swept, midway_between(
-        swept.value, np.append(swept.value[1:], np.inf)[: len(swept.value)]
-    )
+    return swept, midway(swept.value, np.append(swept.value[1:], np.inf)[: len(swept.value)])
 
 
 def cell_lines(chart: Chart, merged: reference.Merged, cells: reference.Cells) -> Lines:

@@ -30,12 +30,6 @@ def reject_all(program: Program, scores: int) -> list[Line]:
     return [Line(direction, -math.inf, 0, 0, 0, math.inf)] if program.reject_all else []
 
 
-def midway(last: float, following: float) -> float:
-    """Return a threshold midway between two values, the first if the second is infinite."""
-    middle = last + (following - last) / 2
-    return middle if last <= middle < following else last
-
-
 def preferred(lines: list[Line], program: Program) -> Line | None:
     """Return the best line; among equals the widest, then the one nearest to s_r alone."""
     tied = [lines[i] for i in tied_best([(ln.id, ln.ood, ln.loss) for ln in lines], program)]

@@ -12,6 +12,7 @@ from demur._kernels.engines import Engine, Outcome, engine
 from demur.core.points import Points
 from demur.core.program import Program
 from demur.core.sample import Sample
+from demur.core.scores import combine
 from demur.errors import InvalidInputError
 from demur.tuning.charts import DirectionSet
 from demur.tuning.margin import Line, sides, spread, widest_line
@@ -132,9 +133,7 @@ class Prepared:
     ) -> tuple[FloatArray, BoolArray]:
         """Return the points with mass and which of them a half-plane accepts."""
         scores = self.points.present().scores
-        with np.errstate(over="ignore"):
-            values = direction[0] * scores[:, 0] + direction[1] * scores[:, 1]
-        return scores, values <= threshold
+        return scores, combine(direction, scores) <= threshold
 
     def reweighted(self, points: Points) -> Prepared:
         """Return the same rows with the masses of `points`, without sorting again."""

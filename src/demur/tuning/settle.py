@@ -9,6 +9,7 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.core.points import Points
+from demur.core.scores import combine, midway
 from demur.tuning.charts import Directions, DirectionSet, direction_set
 from demur.tuning.margin import spread, widest_line
 
@@ -112,30 +113,13 @@ def settled_lines(
     return settled
 
 
-def combined(scores: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the weighted scores, to the last bit what `Rule.combine` returns.
-
-    `weights` has shape (k,), or (k, rules, 1) for a row of results per rule.
-    """
-    with np.errstate(over="ignore"):
-        first: FloatArray = weights[0] * scores[:, 0]
-        return first + weights[1] * scores[:, 1] if len(weights) == 2 else first
-
-
-def midway_between(last: FloatArray, following: FloatArray) -> FloatArray:
-    """Return thresholds midway between two values each, the first if there is no other."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        middle = last + (following - last) / 2
-    return np.where((last <= middle) & (middle < following), middle, last)
-
-
 def _widest(
     points: Points, line: FloatArray, scale: FloatArray, allowed: DirectionSet
 ) -> FloatArray:
-    accepted = combined(points.scores, line[:-1]) <= line[-1]
+    accepted = combine(line[:-1], points.scores) <= line[-1]
     start = (float(line[0]), float(line[1]))
     direction = np.array(widest_line(points.scores, accepted, start, scale, allowed).direction)
-    return np.append(direction, combined(points.scores, direction)[accepted].max())
+    return np.append(direction, combine(direction, points.scores)[accepted].max())
 
 
 def _settle_all(points: Points, rules: Rules) -> tuple[FloatArray, BoolArray, BoolArray]:
@@ -149,12 +133,12 @@ def _settle_all(points: Points, rules: Rules) -> tuple[FloatArray, BoolArray, Bo
 
 def _settle(points: Points, rules: Rules) -> tuple[FloatArray, BoolArray, BoolArray]:
     weights = rules.lines[:, :-1].T[:, :, None]
-    accepted = combined(points.scores, weights) <= rules.lines[:, -1:]
+    accepted = combine(weights, points.scores) <= rules.lines[:, -1:]
     unit = weights / np.hypot(weights[0], weights[1])
-    values = combined(points.scores, unit)
+    values = combine(unit, points.scores)
     last = np.where(accepted, values, -np.inf).max(axis=1, initial=-np.inf)
     following = np.where(values > last[:, None], values, np.inf).min(axis=1, initial=np.inf)
-    threshold = midway_between(last, following)
+    threshold = midway(last, following)
     met = _accepts(points, values <= threshold[:, None], rules)
     separable = accepted.any(axis=1) & _accepts(points, accepted, rules)
     return np.column_stack([unit[0], unit[1], threshold]), met, separable

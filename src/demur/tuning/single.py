@@ -9,7 +9,8 @@ import numpy as np
 from demur._kernels import exact, reference
 from demur.core.points import Points
 from demur.core.program import Program
-from demur.tuning.line import Line, midway, preferred, reject_all
+from demur.core.scores import midway
+from demur.tuning.line import Line, preferred, reject_all
 
 
 def search(points: Points, program: Program) -> Line | None:
@@ -19,7 +20,7 @@ def search(points: Points, program: Program) -> Line | None:
     lines = reject_all(program, 1)
     if row is not None:
         last, following = np.append(swept.value[row : row + 2], math.inf)[:2].tolist()
-        lines.append(Line((1.0,), midway(last, following), *masses_at(swept, row), math.inf))
+        lines.append(Line((1.0,), float(midway(last, following)), *masses_at(swept, row), math.inf))
     return preferred(lines, program)
 
 
