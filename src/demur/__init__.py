@@ -4,10 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from demur.core.models import CostModel, PrecisionRecallModel, TprFprModel
+    from demur.core.bounds import Bound, ExpectedCost
+    from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, TprFprModel
     from demur.core.rates import OperatingPoint, evaluate
     from demur.core.rule import Rule
     from demur.core.sample import Sample
+    from demur.core.source import ScoreSource
     from demur.errors import (
         DemurError,
         InfeasibleError,
@@ -19,16 +21,18 @@ if TYPE_CHECKING:
     from demur.report import Report
     from demur.sources.opening import open_source
     from demur.tuning.frontier import Frontier, frontier
-    from demur.tuning.prepared import prepare
+    from demur.tuning.prepared import Prepared, prepare
     from demur.tuning.result import Certificate, Exact, Grid, Tuning
     from demur.tuning.tune import tune
     from demur.versions import show_versions
 
 __all__ = [
+    "Bound",
     "Certificate",
     "CostModel",
     "DemurError",
     "Exact",
+    "ExpectedCost",
     "Frontier",
     "Grid",
     "InfeasibleError",
@@ -37,9 +41,12 @@ __all__ = [
     "NotTunedError",
     "OperatingPoint",
     "PrecisionRecallModel",
+    "Prepared",
+    "RejectionModel",
     "Report",
     "Rule",
     "Sample",
+    "ScoreSource",
     "ScoreUnitsWarning",
     "TprFprModel",
     "Tuning",
@@ -52,10 +59,12 @@ __all__ = [
 ]
 
 _NAMES = {
-    "core.models": ("CostModel", "PrecisionRecallModel", "TprFprModel"),
+    "core.bounds": ("Bound", "ExpectedCost"),
+    "core.models": ("CostModel", "PrecisionRecallModel", "RejectionModel", "TprFprModel"),
     "core.rates": ("OperatingPoint", "evaluate"),
     "core.rule": ("Rule",),
     "core.sample": ("Sample",),
+    "core.source": ("ScoreSource",),
     "errors": (
         "DemurError",
         "InfeasibleError",
@@ -67,7 +76,7 @@ _NAMES = {
     "report": ("Report",),
     "sources.opening": ("open_source",),
     "tuning.frontier": ("Frontier", "frontier"),
-    "tuning.prepared": ("prepare",),
+    "tuning.prepared": ("Prepared", "prepare"),
     "tuning.result": ("Certificate", "Exact", "Grid", "Tuning"),
     "tuning.tune": ("tune",),
     "versions": ("show_versions",),

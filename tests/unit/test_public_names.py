@@ -7,10 +7,12 @@ import demur as dm
 
 def test_public_names():
     assert sorted(dm.__all__) == [
+        "Bound",
         "Certificate",
         "CostModel",
         "DemurError",
         "Exact",
+        "ExpectedCost",
         "Frontier",
         "Grid",
         "InfeasibleError",
@@ -19,9 +21,12 @@ def test_public_names():
         "NotTunedError",
         "OperatingPoint",
         "PrecisionRecallModel",
+        "Prepared",
+        "RejectionModel",
         "Report",
         "Rule",
         "Sample",
+        "ScoreSource",
         "ScoreUnitsWarning",
         "TprFprModel",
         "Tuning",
@@ -32,7 +37,7 @@ def test_public_names():
         "show_versions",
         "tune",
     ]
-    assert len(dm.__all__) <= 25
+    assert len(dm.__all__) <= 32
     for name in dm.__all__:
         assert hasattr(dm, name)
 

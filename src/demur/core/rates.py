@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, overload
 
-from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel
+from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number, Totals, exact
 from demur.core.rule import Rule
@@ -176,7 +176,11 @@ def operating_point(
         accepted_loss=loss,
         ood_prior=prior,
         precision=None if prior is None else precision(id_mass, sum(ood_masses), totals, prior),
-        expected_cost=_expected_cost(model, tpr, fpr, _ratio(loss, totals.id_weight(totals.id))),
+        expected_cost=None
+        if model is None or model.cost is None
+        else model.cost.at(
+            tpr, fpr, _ratio(loss, totals.id_weight(totals.id)), float(model.ood_prior or 0)
+        ),
         fpr_by_set={
             name: _ratio(mass, total)
             for name, mass, total in zip(set_names, ood_masses, totals.ood, strict=True)
@@ -202,27 +206,14 @@ def precision(id_mass: int, ood_mass: int, totals: Totals, ood_prior: Number) ->
     return float(accepted_id / (accepted_id + accepted_ood))
 
 
-def _expected_cost(
-    model: RejectionModel | None, tpr: float, fpr: float, mean_loss: float
-) -> float | None:
-    if not isinstance(model, CostModel):
-        return None
-    prior = float(model.ood_prior)
-    id_cost = mean_loss + float(model.reject_id) * (1 - tpr)
-    if prior == 0:
-        return id_cost
-    ood_cost = float(model.accept_ood) * fpr + float(model.reject_ood) * (1 - fpr)
-    return (1 - prior) * id_cost + prior * ood_cost
-
-
 def _declared_prior(model: RejectionModel | None, ood_prior: Number | None) -> float | None:
     if ood_prior is not None:
         if not 0 <= exact("ood_prior", ood_prior) < 1:
             raise InvalidInputError(f"ood_prior must be in [0, 1), got {ood_prior}")
         return float(ood_prior)
-    if isinstance(model, (CostModel, PrecisionRecallModel)):
-        return float(model.ood_prior)
-    return None
+    if model is None or model.ood_prior is None:
+        return None
+    return float(model.ood_prior)
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from demur import _arrays
 from demur._arrays import FloatArray
+from demur.core.scores import ScoreColumns
 from demur.errors import InvalidInputError
 from demur.losses import Loss, evaluate_loss
 
@@ -67,7 +68,7 @@ class Sample:
         put("ood_weight", _join_ood_weight(self.ood_weight, ood_sets, len(ood_scores)))
         if self.id_weight is not None and not self.id_weight.any():
             raise InvalidInputError("id_weight is zero on every row: some ID weight is needed")
-        put("score_names", _names(self.score_names, k))
+        put("score_names", ScoreColumns.of(self.score_names, count=k).names)
         for array in (id_scores, self.id_loss, ood_scores, self.id_weight, self.ood_weight):
             if array is not None:
                 array.flags.writeable = False
@@ -263,11 +264,3 @@ def _weight(name: str, weight: Any, length: int) -> FloatArray | None:
     if not np.isfinite(array.sum()):
         raise InvalidInputError(f"{name} adds up to more than a float can hold")
     return array
-
-
-def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    if isinstance(names, str) or len(names) != count or len(set(names)) != count:
-        raise InvalidInputError(f"score_names must be {count} different names, got {names!r}")
-    return tuple(str(name) for name in names)

@@ -101,7 +101,7 @@ class Measure:
         """How many OOD masses there are."""
         return len(self.sets) or 1
 
-    def masses(self, rows: Rows) -> RowMasses:
+    def masses(self, rows: Rows) -> MassedRows:
         """Return the masses of some rows."""
         n = len(rows.loss)
         is_id = rows.group < 0
@@ -113,7 +113,7 @@ class Measure:
         loss = np.where(is_id, weight * rows.loss, 0.0)
         ood[column, np.arange(n)] = ood_mass
         loss_mass, _ = on_grid(loss, self.loss_exponent)
-        return RowMasses(id_mass, ood, loss_mass, (id_inexact, ood_inexact))
+        return MassedRows(id_mass, ood, loss_mass, (id_inexact, ood_inexact))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +129,7 @@ class Rows:
     weight: FloatArray | None
 
 
-class RowMasses(NamedTuple):
+class MassedRows(NamedTuple):
     """Integer masses of rows."""
 
     id: IntArray

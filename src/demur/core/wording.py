@@ -1,0 +1,144 @@
+"""Rules, models and bounds in words: every sentence about them starts here.
+
+Two alphabets: plain text for terminals and messages, typographic signs for pages.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from demur.core.bounds import Bound
+from demur.core.models import RejectionModel
+from demur.core.program import Number
+from demur.core.rates import OperatingPoint
+from demur.core.rule import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Alphabet:
+    """Signs, and how many digits numbers get."""
+
+    minus: str
+    times: str
+    at_most: str
+    weight: str
+    threshold: str
+
+
+PLAIN = Alphabet("-", "*", "<=", ".6g", ".6g")
+TYPOGRAPHIC = Alphabet("\u2212", "\u00d7", "≤", ".4g", ".5g")
+
+_UPPER = {"tpr": "TPR", "fpr": "FPR"}
+
+
+def score_names(rule: Rule) -> tuple[str, ...]:
+    """Return the names of the scores, made up where the rule has none."""
+    return rule.score_names or tuple(f"score {i + 1}" for i in range(len(rule.direction)))
+
+
+def formula(rule: Rule, signs: Alphabet = PLAIN) -> str:
+    """Return the rule as an inequality in rounded numbers."""
+    text = ""
+    for weight, name in zip(rule.direction, score_names(rule), strict=True):
+        if weight == 0:
+            continue
+        sign = signs.minus if weight < 0 else "+" if text else ""
+        factor = "" if abs(weight) == 1 else f"{abs(weight):{signs.weight}} {signs.times} "
+        text += f" {sign} {factor}{name}" if text else f"{sign}{factor}{name}"
+    threshold = f"{rule.threshold:{signs.threshold}}".replace("-", signs.minus)
+    return f"{text} {signs.at_most} {threshold}"
+
+
+def bound_text(model: RejectionModel, bound: Bound) -> str:
+    """Return a bound as certificates name it: ``tpr >= 0.8``, ``recall >= 0.8``."""
+    return f"{model.word(bound)} {'>=' if bound.is_lower else '<='} {bound.value}{_whose(bound)}"
+
+
+def bound_sign(model: RejectionModel, bound: Bound) -> str:
+    """Return a bound for pages: ``TPR ≥ 0.8``."""
+    name = model.word(bound)
+    sign = "≥" if bound.is_lower else "≤"
+    return f"{_UPPER.get(name, name).replace('_', ' ')} {sign} {_short(bound.value)}{_whose(bound)}"
+
+
+def _whose(bound: Bound) -> str:
+    if bound.group is not None:
+        return f" of {bound.group}"
+    if bound.ood_set is None:
+        return ""
+    return " of every set" if bound.ood_set == "each" else f" of {bound.ood_set}"
+
+
+def value_at(point: OperatingPoint, bound: Bound) -> float:
+    """Return what a point has of a bounded quantity; NaN where it has nothing."""
+    value: float | None = getattr(point, bound.quantity)
+    return math.nan if value is None else value
+
+
+def bounds_met(model: RejectionModel, point: OperatingPoint) -> dict[str, bool]:
+    """Return each bound of a model as text, and whether the point meets it.
+
+    Bounds on the FPR are left out where there are no OOD rows to have one.
+    """
+    return {
+        bound_text(model, bound): bound.met_by(value_at(point, bound))
+        for bound in model.bounds
+        if not (bound.quantity == "fpr" and math.isnan(point.fpr))
+    }
+
+
+def objective_name(model: RejectionModel) -> str:
+    """Return what the model optimises: ``selective risk``, ``expected cost``, ``TPR``."""
+    if model.cost is not None:
+        return "expected cost"
+    name = str(model.objective)
+    return _UPPER.get(name, name).replace("_", " ")
+
+
+def sentence(model: RejectionModel) -> str:
+    """Return what a model asks for: *least selective risk with TPR ≥ 0.8, FPR ≤ 0.1*."""
+    most = model.objective in ("tpr", "precision")
+    aim = f"{'most' if most else 'least'} {objective_name(model)}"
+    bounds = [b for b in model.bounds if not (b.quantity == "fpr" and b.is_trivial)]
+    if bounds:
+        aim += " with " + ", ".join(bound_sign(model, bound) for bound in bounds)
+    cost, prior = model.cost, model.ood_prior
+    if cost is not None:
+        return (
+            f"{aim}: rejecting ID {_short(cost.reject_id)}, accepting OOD "
+            f"{_short(cost.accept_ood)}, rejecting OOD {_short(cost.reject_ood)}, OOD prior "
+            f"{_short(prior or 0)}"
+        )
+    return aim if prior is None else f"{aim} at OOD prior {_short(prior)}"
+
+
+def paper_text(model: RejectionModel) -> str:
+    """Return the operating point a model asks for, as the paper writes it."""
+    if not model.bounds:
+        return objective_name(model)
+    names = {"tpr": "TPR", "fpr": "FPR", "precision": "Prec", "recall": "Recall"}
+    parts = [(names.get(model.word(b), b.quantity), b) for b in model.bounds]
+    return ", ".join(f"{name}({bound.value}){_whose(bound)}" for name, bound in parts)
+
+
+def command_options(model: RejectionModel) -> list[str]:
+    """Return the command-line options that state the model."""
+    words = []
+    for bound in model.bounds:
+        if not (bound.quantity == "fpr" and bound.is_trivial):
+            least = "min" if bound.is_lower else "max"
+            words += [f"--{least}-{model.word(bound).replace('_', '-')}", str(bound.value)]
+    cost, prior = model.cost, model.ood_prior
+    if cost is not None:
+        words += ["--cost-reject-id", str(cost.reject_id)]
+    if cost is not None and prior:
+        words += ["--cost-accept-ood", str(cost.accept_ood)]
+        words += ["--cost-reject-ood", str(cost.reject_ood)]
+    if prior is None or (prior == 0 and model.bound("precision") is None):
+        return words
+    return [*words, "--prior", str(prior)]
+
+
+def _short(value: Number) -> str:
+    return f"{float(value):g}"
