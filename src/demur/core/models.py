@@ -283,6 +283,8 @@ class TprFprModel(RejectionModel):
     max_fpr: Number = 1
 
     def __post_init__(self) -> None:
+        check_share("min_tpr", self.min_tpr)
+        check_share("max_fpr", self.max_fpr)
         bounds = Bound("tpr", at_least=self.min_tpr), Bound("fpr", at_most=self.max_fpr)
         super().__init__("selective_risk", bounds)
 
