@@ -4,6 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from demur import adapters as adapters
+    from demur import detectors as detectors
+    from demur import errors as errors
+    from demur import guarantees as guarantees
+    from demur import losses as losses
+    from demur import metrics as metrics
+    from demur import population as population
+    from demur import report as report
+    from demur import sources as sources
     from demur.core.bounds import Bound, ExpectedCost
     from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, TprFprModel
     from demur.core.rates import OperatingPoint, evaluate
@@ -25,6 +34,9 @@ if TYPE_CHECKING:
     from demur.tuning.result import Certificate, Exact, Grid, Tuning
     from demur.tuning.tune import tune
     from demur.versions import show_versions
+
+__version__: str
+"""The version that is installed."""
 
 __all__ = [
     "Bound",
@@ -82,13 +94,27 @@ _NAMES = {
     "versions": ("show_versions",),
 }
 _PLACES = {name: place for place, names in _NAMES.items() for name in names}
-_ROOMS = ("adapters", "detectors", "guarantees", "losses", "metrics", "population", "report")
+_ROOMS = (
+    "adapters",
+    "detectors",
+    "errors",
+    "guarantees",
+    "losses",
+    "metrics",
+    "population",
+    "report",
+    "sources",
+)
 
 
 def __getattr__(name: str) -> Any:
     # Everything is imported when it is first used, so that import stays fast.
     if name in _ROOMS:
         return import_module(f"demur.{name}")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("demur")
     if name not in _PLACES:
         raise AttributeError(f"module 'demur' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"demur.{_PLACES[name]}"), name)
@@ -96,4 +122,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+    return sorted([*__all__, *_ROOMS, "__version__"])

@@ -163,7 +163,7 @@ def _sample(
     return Sample(
         id_scores=scores,
         id_loss=losses,
-        ood_scores=foreign,  # type: ignore[arg-type]
+        ood_scores=foreign,
         id_weight=data.weight,
         ood_weight=data.ood_weight,
         score_names=SCORE_NAMES[: scores.shape[1]],

@@ -1,10 +1,13 @@
-"""Columns by name as NumPy arrays, and the sample they make; files and frames both come here."""
+"""Columns by name as NumPy arrays, and the sample they make.
+
+Data frames of any library that narwhals knows are read here; files come here as columns.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +16,9 @@ from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.core.sample import POOLED_NAME, Sample
 from demur.errors import InvalidInputError
 from demur.losses import Loss, evaluate_loss
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
@@ -49,6 +55,34 @@ def listing(names: Sequence[str]) -> str:
     shown = ", ".join(map(repr, names[:_SHOWN]))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return shown + more if names else "none"
+
+
+def frame_columns(frame: Any, wanted: Iterable[tuple[str, str | None]]) -> Columns:
+    """Return the columns named by (argument, column) pairs; columns that are None are left out."""
+    import narwhals as nw
+
+    try:
+        native = nw.from_native(frame)
+    except TypeError:
+        raise InvalidInputError(
+            f"frame is a {type(frame).__name__}, not a data frame that narwhals reads "
+            "(pandas, polars, pyarrow, ...)"
+        ) from None
+    table = native.collect() if isinstance(native, nw.LazyFrame) else native
+    used = [(argument, name) for argument, name in wanted if name is not None]
+    check_names(table.columns, used, "the frame")
+    return {name: _values(table[name]) for _, name in used}
+
+
+def _values(series: nw.Series[Any]) -> npt.NDArray[Any]:
+    """Return a column as an array; missing numbers are NaN, other missing values None."""
+    import narwhals as nw
+
+    if series.dtype.is_numeric() or series.dtype == nw.Boolean:
+        return series.cast(nw.Float64).fill_null(np.nan).to_numpy().astype(np.float64)
+    values = np.array(series.to_list(), dtype=object)
+    values[series.is_null().to_numpy().astype(bool)] = None
+    return values
 
 
 def sample_from_columns(
@@ -110,9 +144,9 @@ def sample_from_columns(
     return Sample(
         id_scores=values[id_rows],
         id_loss=id_loss,
-        ood_scores={name: values[rows] for name, rows in sets.items()},  # type: ignore[arg-type]
+        ood_scores={name: values[rows] for name, rows in sets.items()},
         id_weight=None if weights is None else weights[id_rows],
-        ood_weight=None if weights is None else {n: weights[rows] for n, rows in sets.items()},  # type: ignore[arg-type]
+        ood_weight=None if weights is None else {n: weights[rows] for n, rows in sets.items()},
         score_names=tuple(scores),
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from demur.core.scores import ScoreColumns
 from demur.errors import InvalidInputError
 from demur.losses import Loss, evaluate_loss
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 POOLED_NAME = "ood"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class Sample:
     """Scores and losses of ID rows, scores of OOD rows. A higher score means more doubt.
 
@@ -33,6 +36,8 @@ class Sample:
         OOD data.
     id_weight, ood_weight
         Optional non-negative weights; for named OOD sets a dict with the same names.
+    score_names
+        Names of the score columns, carried into the tuned rule.
 
     Examples
     --------
@@ -43,35 +48,50 @@ class Sample:
 
     id_scores: FloatArray
     id_loss: FloatArray
-    ood_scores: FloatArray = None  # type: ignore[assignment]
-    id_weight: FloatArray | None = None
-    ood_weight: FloatArray | None = None
-    score_names: tuple[str, ...] | None = None
-    """Names of the score columns, carried into the tuned rule."""
-    ood_sets: Mapping[str, slice] = field(init=False)
+    ood_scores: FloatArray
+    id_weight: FloatArray | None
+    ood_weight: FloatArray | None
+    columns: ScoreColumns
+    """Names of the score columns and the sense of each."""
+    ood_sets: Mapping[str, slice]
     """Rows of each named OOD set; a single unnamed set is called ``"ood"``."""
 
-    def __post_init__(self) -> None:
-        def put(name: str, value: Any) -> None:
+    def __init__(
+        self,
+        id_scores: ArrayLike,
+        id_loss: ArrayLike,
+        ood_scores: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        id_weight: ArrayLike | None = None,
+        ood_weight: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        score_names: Sequence[str] | None = None,
+    ) -> None:
+        scores = _arrays.score_matrix("id_scores", id_scores)
+        if len(scores) == 0:
+            raise InvalidInputError("id_scores is empty: at least one ID row is needed")
+        n, k = scores.shape
+        loss = _arrays.nonnegative_vector("id_loss", id_loss, length=n)
+        foreign, sets = _join_ood(ood_scores, columns=k)
+        weight = _weight("id_weight", id_weight, n)
+        if weight is not None and not weight.any():
+            raise InvalidInputError("id_weight is zero on every row: some ID weight is needed")
+        made = {
+            "id_scores": scores,
+            "id_loss": loss,
+            "ood_scores": foreign,
+            "id_weight": weight,
+            "ood_weight": _join_ood_weight(ood_weight, sets, len(foreign)),
+            "columns": ScoreColumns.of(score_names, count=k),
+            "ood_sets": sets,
+        }
+        for name, value in made.items():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
             object.__setattr__(self, name, value)
 
-        id_scores = _arrays.score_matrix("id_scores", self.id_scores)
-        if len(id_scores) == 0:
-            raise InvalidInputError("id_scores is empty: at least one ID row is needed")
-        n, k = id_scores.shape
-        put("id_scores", id_scores)
-        put("id_loss", _arrays.nonnegative_vector("id_loss", self.id_loss, length=n))
-        ood_scores, ood_sets = _join_ood(self.ood_scores, columns=k)
-        put("ood_scores", ood_scores)
-        put("ood_sets", ood_sets)
-        put("id_weight", _weight("id_weight", self.id_weight, n))
-        put("ood_weight", _join_ood_weight(self.ood_weight, ood_sets, len(ood_scores)))
-        if self.id_weight is not None and not self.id_weight.any():
-            raise InvalidInputError("id_weight is zero on every row: some ID weight is needed")
-        put("score_names", ScoreColumns.of(self.score_names, count=k).names)
-        for array in (id_scores, self.id_loss, ood_scores, self.id_weight, self.ood_weight):
-            if array is not None:
-                array.flags.writeable = False
+    @property
+    def score_names(self) -> tuple[str, ...] | None:
+        """Names of the score columns, where known."""
+        return self.columns.names
 
     @classmethod
     def from_predictions(
@@ -107,7 +127,7 @@ class Sample:
             ood_scores=ood_scores,
             id_weight=id_weight,
             ood_weight=ood_weight,
-            score_names=None if score_names is None else tuple(score_names),
+            score_names=score_names,
         )
 
     @classmethod
@@ -147,8 +167,7 @@ class Sample:
         >>> Sample.from_frame(frame, "msp", loss="wrong", ood="set")
         Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn'])
         """
-        from demur.core.columns import sample_from_columns
-        from demur.core.frame import frame_columns
+        from demur.core.columns import frame_columns, sample_from_columns
 
         names = [scores] if isinstance(scores, str) else list(scores)
         roles: dict[str, Any] = {
@@ -196,9 +215,9 @@ class Sample:
         return Sample(
             id_scores=self.id_scores,
             id_loss=self.id_loss,
-            ood_scores={name: self.ood_scores[rows]},  # type: ignore[arg-type]
+            ood_scores={name: self.ood_scores[rows]},
             id_weight=self.id_weight,
-            ood_weight=None if self.ood_weight is None else {name: self.ood_weight[rows]},  # type: ignore[arg-type]
+            ood_weight=None if self.ood_weight is None else {name: self.ood_weight[rows]},
             score_names=self.score_names,
         )
 
@@ -209,11 +228,11 @@ class Sample:
         return Sample(
             id_scores=id_scores,
             id_loss=self.id_loss,
-            ood_scores=sets,  # type: ignore[arg-type]
+            ood_scores=sets,
             id_weight=self.id_weight,
             ood_weight=None
             if self.ood_weight is None
-            else {name: self.ood_weight[rows] for name, rows in self.ood_sets.items()},  # type: ignore[arg-type]
+            else {name: self.ood_weight[rows] for name, rows in self.ood_sets.items()},
             score_names=names,
         )
 

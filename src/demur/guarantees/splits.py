@@ -24,9 +24,9 @@ def subset(sample: Sample, id_rows: IntArray, ood_rows: IntArray) -> Sample:
     return Sample(
         id_scores=sample.id_scores[id_rows],
         id_loss=sample.id_loss[id_rows],
-        ood_scores={name: sample.ood_scores[rows] for name, rows in groups.items()},  # type: ignore[arg-type]
+        ood_scores={name: sample.ood_scores[rows] for name, rows in groups.items()},
         id_weight=None if sample.id_weight is None else sample.id_weight[id_rows],
-        ood_weight=None if weight is None else {n: weight[rows] for n, rows in groups.items()},  # type: ignore[arg-type]
+        ood_weight=None if weight is None else {n: weight[rows] for n, rows in groups.items()},
         score_names=sample.score_names,
     )
 

@@ -64,7 +64,7 @@ class Part:
         return Sample(
             id_scores=values[~self.is_ood],
             id_loss=self.columns["is_wrong"][~self.is_ood],
-            ood_scores={name: values[sets == name] for name in np.unique(sets[self.is_ood])},  # type: ignore[arg-type]
+            ood_scores={name: values[sets == name] for name in np.unique(sets[self.is_ood])},
             score_names=tuple(scores),
         )
 

@@ -75,9 +75,9 @@ def as_sample(rows: Rows, overview: Overview, names: tuple[str, ...]) -> Sample 
     return Sample(
         id_scores=rows.scores[is_id],
         id_loss=rows.loss[is_id],
-        ood_scores={name: rows.scores[rows_] for name, rows_ in sets.items()},  # type: ignore[arg-type]
+        ood_scores={name: rows.scores[rows_] for name, rows_ in sets.items()},
         id_weight=None if weight is None else weight[is_id],
-        ood_weight=None if weight is None else {name: weight[r] for name, r in sets.items()},  # type: ignore[arg-type]
+        ood_weight=None if weight is None else {name: weight[r] for name, r in sets.items()},
         score_names=names,
     )
 
@@ -142,9 +142,9 @@ def _every_other(sample: Sample, start: int) -> Sample:
     return Sample(
         id_scores=sample.id_scores[rows],
         id_loss=sample.id_loss[rows],
-        ood_scores={name: sample.ood_scores[place][rows] for name, place in sets},  # type: ignore[arg-type]
+        ood_scores={name: sample.ood_scores[place][rows] for name, place in sets},
         id_weight=None if sample.id_weight is None else sample.id_weight[rows],
-        ood_weight=None if weight is None else {name: weight[place][rows] for name, place in sets},  # type: ignore[arg-type]
+        ood_weight=None if weight is None else {name: weight[place][rows] for name, place in sets},
     )
 
 
