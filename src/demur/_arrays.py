@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,13 @@ def nonnegative_vector(name: str, values: Any, *, length: int | None = None) -> 
     return array
 
 
-def score_matrix(name: str, values: Any, *, columns: int | None = None) -> FloatArray:
-    """Return scores as an (n, k) float64 matrix, k = 1 or 2; +inf is a legal score."""
+def score_matrix(
+    name: str, values: Any, *, columns: int | None = None, strict: bool = True
+) -> FloatArray:
+    """Return scores as an (n, k) float64 matrix, k = 1 or 2; +inf is a legal score.
+
+    Unless `strict`, values that are no scores (NaN, -inf) stay.
+    """
     array = real_array(name, values)
     if array.ndim == 1:
         array = array.reshape(-1, columns or 1) if array.size == 0 else array[:, None]
@@ -47,14 +53,22 @@ def score_matrix(name: str, values: Any, *, columns: int | None = None) -> Float
         raise InvalidInputError(
             f"{name} has {_scores(array.shape[1])} a row, expected {_scores(columns)}"
         )
-    refuse(name, array, np.isnan(array).any(axis=1), "is NaN")
-    refuse(name, array, np.isneginf(array).any(axis=1), "is -inf (only +inf is a legal score)")
+    if strict:
+        refuse_scores(name, array, range(array.shape[1]))
     return array
+
+
+def refuse_scores(name: str, array: FloatArray, columns: Sequence[int] | range) -> None:
+    """Refuse rows that lack a score in one of the columns."""
+    looked = array[:, list(columns)]
+    refuse(name, array, np.isnan(looked).any(axis=1), "is NaN")
+    infinite = np.isneginf(looked).any(axis=1)
+    refuse(name, array, infinite, "is -inf (only +inf is a legal score)")
 
 
 def labels(name: str, values: Any, *, length: int | None = None) -> npt.NDArray[Any]:
     """Return class labels (of any comparable kind) as a vector without missing values."""
-    array = np.asarray(values)
+    array = plain_array(name, values)
     if array.ndim != 1:
         raise InvalidInputError(f"{name} must be one-dimensional, got shape {array.shape}")
     if length is not None and len(array) != length:
@@ -92,15 +106,30 @@ def cost_matrix(name: str, values: Any) -> FloatArray:
 
 def real_array(name: str, values: Any) -> FloatArray:
     """Coerce to float64, refusing text, complex numbers and ragged lists."""
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError) as error:
-        raise InvalidInputError(f"{name} cannot be read as an array: {error}") from None
+    array = plain_array(name, values)
     if array.dtype.kind not in "biufO":
         raise InvalidInputError(f"{name} must hold real numbers, got dtype {array.dtype}")
     if array.dtype.kind == "O":
         return _from_objects(name, array)
     return np.array(array, dtype=np.float64, order="C")
+
+
+def plain_array(name: str, values: Any) -> npt.NDArray[Any]:
+    """Return an array of any kind; what a mask hides is missing, not the value below it."""
+    if hasattr(values, "detach") and hasattr(values, "cpu"):
+        # A tensor that takes part in training, or lives on a device.
+        values = values.detach().cpu()
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InvalidInputError(f"{name} cannot be read as an array: {error}") from None
+    if not np.ma.isMaskedArray(values) or not np.ma.getmaskarray(values).any():
+        return array
+    if array.dtype.kind in "biuf":
+        return np.where(np.ma.getmaskarray(values), np.nan, array.astype(np.float64))
+    objects = array.astype(object)
+    objects[np.ma.getmaskarray(values)] = None
+    return objects
 
 
 def _from_objects(name: str, array: npt.NDArray[Any]) -> FloatArray:

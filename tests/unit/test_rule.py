@@ -23,7 +23,7 @@ def test_json_and_file_round_trip(rule, tmp_path):
     assert dm.Rule.load(tmp_path / "rule.json") == rule
     assert os.listdir(tmp_path) == ["rule.json"]
     strict = json.loads(rule.to_json(), parse_constant=lambda name: pytest.fail(name))
-    assert strict["version"] == 1
+    assert strict["version"] == 2
 
 
 def test_saved_file_has_ordinary_permissions(tmp_path):
@@ -53,7 +53,7 @@ def test_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     [
         ("not json", "not valid JSON"),
         ("[1]", "not a rule"),
-        ('{"format": "demur.rule", "version": 2}', "version 2"),
+        ('{"format": "demur.rule", "version": 3}', "version 3"),
         ('{"format": "demur.rule", "version": 1}', "no entry 'direction'"),
         (
             '{"format": "demur.rule", "version": 1, "direction": ["a"], "threshold": 1, "tau": 1}',

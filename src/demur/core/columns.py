@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from demur import _arrays
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.core.sample import POOLED_NAME, Sample
+from demur.core.scores import ScoreColumns
 from demur.errors import InvalidInputError
 from demur.losses import Loss, evaluate_loss
 
@@ -61,17 +63,28 @@ def frame_columns(frame: Any, wanted: Iterable[tuple[str, str | None]]) -> Colum
     """Return the columns named by (argument, column) pairs; columns that are None are left out."""
     import narwhals as nw
 
+    native = _native(frame)
+    table = native.collect() if isinstance(native, nw.LazyFrame) else native
+    used = [(argument, name) for argument, name in wanted if name is not None]
+    check_names(table.columns, used, "the frame")
+    return {name: _values(table[name]) for _, name in used}
+
+
+def frame_names(frame: Any) -> list[str]:
+    """Return the names of the columns of a data frame."""
+    return list(_native(frame).collect_schema().names())
+
+
+def _native(frame: Any) -> Any:
+    import narwhals as nw
+
     try:
-        native = nw.from_native(frame)
+        return nw.from_native(frame)
     except TypeError:
         raise InvalidInputError(
             f"frame is a {type(frame).__name__}, not a data frame that narwhals reads "
             "(pandas, polars, pyarrow, ...)"
         ) from None
-    table = native.collect() if isinstance(native, nw.LazyFrame) else native
-    used = [(argument, name) for argument, name in wanted if name is not None]
-    check_names(table.columns, used, "the frame")
-    return {name: _values(table[name]) for _, name in used}
 
 
 def _values(series: nw.Series[Any]) -> npt.NDArray[Any]:
@@ -83,6 +96,83 @@ def _values(series: nw.Series[Any]) -> npt.NDArray[Any]:
     values = np.array(series.to_list(), dtype=object)
     values[series.is_null().to_numpy().astype(bool)] = None
     return values
+
+
+def score_columns(
+    scores: Any, columns: ScoreColumns, *, needed: Sequence[bool], refuse: bool
+) -> FloatArray:
+    """Return scores (n, k) in the order of `columns`: by name where they have names, else as given.
+
+    Columns that are not `needed` may be absent, and then are NaN. Values that are no scores
+    (missing, NaN, -inf) are refused or left as they are.
+    """
+    if has_columns(scores):
+        return _named_scores(scores, columns, needed, refuse)
+    checked = _arrays.score_matrix("scores", scores, columns=columns.count, strict=False)
+    if refuse:
+        _arrays.refuse_scores("scores", checked, [k for k in range(columns.count) if needed[k]])
+    return checked
+
+
+def has_columns(data: Any) -> bool:
+    """Whether data have columns with names; a series, of which there is one, does not count."""
+    if isinstance(data, (np.ndarray, list, tuple)):
+        return False
+    if isinstance(data, Mapping):
+        return True
+    return (hasattr(data, "columns") or hasattr(data, "column_names")) and not callable(
+        getattr(data, "columns", None)
+    )
+
+
+def _named_scores(
+    data: Any, columns: ScoreColumns, needed: Sequence[bool], refuse: bool
+) -> FloatArray:
+    if columns.names is None:
+        raise InvalidInputError(
+            "the rule has no score_names to read columns by: give an array of shape "
+            f"(n, {columns.count}), or a rule with score_names"
+        )
+    table = (
+        {str(n): np.atleast_1d(_arrays.plain_array(n, v)) for n, v in data.items()}
+        if (isinstance(data, Mapping))
+        else None
+    )
+    available = list(table) if table is not None else frame_names(data)
+    wanted = [n for n, need in zip(columns.names, needed, strict=True) if need or n in available]
+    if table is None:
+        table = dict(frame_columns(data, [("scores", name) for name in wanted]))
+    check_names(available, [("scores", name) for name in wanted], "the data")
+    length = max((len(table[name]) for name in wanted), default=0)
+    values = np.full((length, columns.count), np.nan)
+    for column, name in enumerate(columns.names):
+        if name in wanted:
+            found = floats(table, "scores", name)
+            if len(found) != length:
+                raise InvalidInputError(
+                    f"scores: column {name!r} has {len(found)} of {length} rows"
+                )
+            values[:, column] = found
+            if refuse and needed[column]:
+                bad = np.flatnonzero(np.isnan(found) | np.isneginf(found))
+                _refuse("scores", name, found, bad, "not a score")
+    return values
+
+
+def named_scores(
+    argument: str, data: Any, names: Sequence[str] | None
+) -> tuple[tuple[str, ...], FloatArray]:
+    """Return the columns `names` of a frame or a mapping, by default all of them, as scores."""
+    if names is None:
+        names = [str(n) for n in data] if isinstance(data, Mapping) else frame_names(data)
+        if len(names) > 2:
+            raise InvalidInputError(
+                f"{argument} has the columns {listing(names)}: say which one or two are the "
+                "scores, with score_names"
+            )
+    columns = ScoreColumns.of(names, count=len(names))
+    needed = [True] * columns.count
+    return columns.names or (), score_columns(data, columns, needed=needed, refuse=True)
 
 
 def sample_from_columns(
@@ -102,7 +192,7 @@ def sample_from_columns(
     Parameters
     ----------
     confidence
-        Those of `scores` in which higher means *less* doubt; their sign is flipped.
+        Those of `scores` in which higher means *less* doubt.
 
     Examples
     --------
@@ -115,13 +205,13 @@ def sample_from_columns(
     ...     columns, ["conf"], loss="wrong", ood="set", confidence=["conf"]
     ... )
     >>> sample, sample.id_scores[:, 0].tolist()
-    (Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn']), [-0.9, -0.3])
+    (Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn']), [0.9, 0.3])
     """
     roles = {"loss": loss, "label": label, "prediction": prediction, "ood": ood, "weight": weight}
     used = [("scores", name) for name in scores]
     used += [(role, name) for role, name in roles.items() if name is not None]
     check_names(list(columns), used, "the table")
-    values = np.column_stack([_doubt(columns, name, name in confidence) for name in scores])
+    values = np.column_stack([_score(columns, name, name in confidence) for name in scores])
     if len(values) == 0:
         raise InvalidInputError("the table has no rows")
     is_ood, sets = ood_rows(columns, ood, len(values))
@@ -148,6 +238,7 @@ def sample_from_columns(
         id_weight=None if weights is None else weights[id_rows],
         ood_weight=None if weights is None else {n: weights[rows] for n, rows in sets.items()},
         score_names=tuple(scores),
+        confidence=tuple(confidence),
     )
 
 
@@ -199,14 +290,14 @@ def numbers(
     return np.asarray(kept)
 
 
-def _doubt(columns: Columns, name: str, confident: bool) -> FloatArray:
-    """Return a score column as doubt."""
+def _score(columns: Columns, name: str, confident: bool) -> FloatArray:
+    """Return a score column as it is."""
     values = numbers(columns, "scores", name)
     if confident:
         # A saved rule reads the raw column, where only +inf has a meaning: always reject.
         infinite = np.flatnonzero(np.isinf(values))
         _refuse("confidence", name, values, infinite, "not a finite confidence")
-        return -values
+        return values
     _refuse("scores", name, values, np.flatnonzero(np.isneginf(values)), "not a legal score")
     return values
 

@@ -90,8 +90,9 @@ class Points:
         masses = RowMasses.of(sample, ood)
         scores = np.empty((sample.n_id + sample.n_ood, sample.n_scores))
         # Adding zero turns -0.0 into 0.0, which must compare and merge as the same score.
-        np.add(sample.id_scores, 0.0, out=scores[: sample.n_id])
-        np.add(sample.ood_scores, 0.0, out=scores[sample.n_id :])
+        as_doubts = sample.columns.as_doubts
+        np.add(as_doubts(sample.id_scores), 0.0, out=scores[: sample.n_id])
+        np.add(as_doubts(sample.ood_scores), 0.0, out=scores[sample.n_id :])
         unweighted = sample.id_weight is None and sample.ood_weight is None
         if unweighted and np.isfinite(scores).all():
             return cls(scores, masses.id, masses.ood, masses.loss, masses.totals)

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, overload
 
+import numpy as np
+
+from demur._arrays import BoolArray
 from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number, Totals, exact
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.scores import ScoreColumns, combine
 from demur.core.source import Measure, ScoreSource, Tally
 from demur.errors import InvalidInputError
 
@@ -90,12 +94,20 @@ def evaluate(
     >>> round(point.tpr, 3), point.fpr, point.selective_risk, point.precision
     (0.667, 0.5, 0.5, 0.8)
     """
+    if not isinstance(rule, Rule):
+        raise InvalidInputError(
+            f"rule must be a Rule, such as tune(...).rule, got {type(rule).__name__}"
+        )
+    if not isinstance(sample, (Sample, ScoreSource)):
+        raise InvalidInputError(
+            f"sample must be a Sample or a ScoreSource, got {type(sample).__name__}"
+        )
     if not isinstance(sample, Sample):
         return _evaluate_source(rule, sample, model, ood_prior, by)
     if by is not None:
         raise InvalidInputError("by needs a source with columns, not a Sample")
     points = Points.of(sample, "worst")
-    accepted = rule.accept(points.scores) if len(points.scores) else slice(0)
+    accepted = accepted_points(rule, points, sample.columns)
     ood_masses = [int(column[accepted].sum()) for column in points.ood]
     return operating_point(
         id_mass=int(points.id[accepted].sum()),
@@ -106,6 +118,19 @@ def evaluate(
         ood_prior=ood_prior,
         set_names=tuple(sample.ood_sets),
     )
+
+
+def accepted_points(rule: Rule, points: Points, columns: ScoreColumns) -> BoolArray:
+    """Return which points a rule accepts; they are doubts, made of these columns."""
+    matched = rule.on(columns)
+    combined = combine(columns.raw_direction(matched.direction), points.scores)
+    return np.asarray(combined <= rule.threshold if rule.tau else combined < rule.threshold)
+
+
+def accepted_rows(rule: Rule, sample: Sample) -> tuple[BoolArray, BoolArray]:
+    """Return which ID and which OOD rows of a sample a rule accepts."""
+    matched = rule.on(sample.columns)
+    return matched.accept(sample.id_scores), matched.accept(sample.ood_scores)
 
 
 def _evaluate_source(

@@ -1,54 +1,63 @@
-"""The accept/reject rule, and how it is stored and deployed."""
+"""The accept/reject rule, and how it decides."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from demur import _arrays
 from demur._arrays import BoolArray, FloatArray
 from demur._files import write_atomically
-from demur.core.scores import combine
+from demur.core.card import Card
+from demur.core.columns import score_columns
+from demur.core.scores import ScoreColumns, combine
 from demur.core.sql import Dialect, predicate
 from demur.errors import InvalidInputError
 
-FORMAT = "demur.rule"
-VERSION = 1
+Missing = Literal["raise", "reject"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Accept when ``direction . scores <= threshold``.
+    """Accept when ``direction . scores <= threshold``, with the scores as they are in the data.
 
     Parameters
     ----------
     direction
-        ``(1.0,)`` for one score, the unit vector ``(cos a, sin a)`` for the pair (s_r, s_g).
+        ``(1.0,)`` for one score, the unit vector ``(cos a, sin a)`` for the pair (s_r, s_g). A
+        confidence, of which less means more doubt, has a negative weight.
     threshold
         lambda, midway between the last accepted and the next score; -inf rejects everything.
     tau
         Acceptance probability of an input exactly on the threshold; 1 for empirical rules.
     score_names
         Names of the score columns, where known.
+    confidence
+        Which of them are confidences.
+    card
+        Where the rule comes from and what is known of it.
 
     Examples
     --------
-    >>> rule = Rule(direction=(0.6, 0.8), threshold=0.5)
+    >>> rule = Rule(direction=(0.6, 0.8), threshold=0.5, score_names=("msp", "knn"))
     >>> rule.accept([[0.1, 0.2], [0.9, 0.9], [0.0, np.inf]])
     array([ True, False, False])
+    >>> rule.accept_one({"knn": 0.2, "msp": 0.1, "image": 17})
+    True
     """
 
     direction: tuple[float, ...]
     threshold: float
     tau: float = 1.0
     score_names: tuple[str, ...] | None = None
+    confidence: tuple[str, ...] = ()
+    card: Card | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         direction = tuple(float(d) for d in _arrays.real_vector("direction", self.direction))
@@ -61,15 +70,19 @@ class Rule:
             raise InvalidInputError(f"threshold must be finite or -inf, got {threshold}")
         if not 0 <= tau <= 1:
             raise InvalidInputError(f"tau must be in [0, 1], got {tau}")
-        names = None if self.score_names is None else tuple(map(str, self.score_names))
-        if names is not None and len(names) != len(direction):
-            raise InvalidInputError(
-                f"score_names has {len(names)} names for {len(direction)} scores"
-            )
+        columns = ScoreColumns.of(
+            self.score_names, confidence=self.confidence, count=len(direction)
+        )
         object.__setattr__(self, "direction", direction)
         object.__setattr__(self, "threshold", threshold)
         object.__setattr__(self, "tau", tau)
-        object.__setattr__(self, "score_names", names)
+        object.__setattr__(self, "score_names", columns.names)
+        object.__setattr__(self, "confidence", columns.confidence)
+
+    @property
+    def columns(self) -> ScoreColumns:
+        """Names and senses of the score columns."""
+        return ScoreColumns(len(self.direction), self.score_names, self.confidence)
 
     @property
     def mu(self) -> float:
@@ -82,37 +95,94 @@ class Rule:
         cosine, sine = self.direction
         return sine / cosine if cosine else math.copysign(math.inf, sine)
 
-    def combine(self, scores: Any) -> FloatArray:
-        """Return the combined score ``direction . scores`` of each row; +inf stays +inf."""
-        checked = _arrays.score_matrix("scores", scores, columns=len(self.direction))
-        combined = combine(self.direction, checked)
-        for column in checked.T:
-            combined[column == np.inf] = np.inf
+    def combine(self, scores: Any, *, missing: Missing = "raise") -> FloatArray:
+        """Return the combined score ``direction . scores`` of each row; +inf is always rejected.
+
+        `scores` and `missing` are those of `accept`; rows that it rejects for what they lack
+        come out as +inf.
+        """
+        if missing not in ("raise", "reject"):
+            raise InvalidInputError(f'missing must be "raise" or "reject", got {missing!r}')
+        needed = [weight != 0 for weight in self.direction]
+        values = score_columns(scores, self.columns, needed=needed, refuse=missing == "raise")
+        rejected = (values == np.inf).any(axis=1)
+        if missing == "reject":
+            rejected |= ~np.isfinite(values[:, needed]).all(axis=1)
+        # A column that is not needed may lack values, and 0 times NaN is NaN.
+        values[:, [not used for used in needed]] = 0.0
+        combined = combine(self.direction, values)
+        combined[rejected] = np.inf
         return combined
 
-    def accept(self, scores: Any) -> BoolArray:
+    def accept(self, scores: Any, *, missing: Missing = "raise") -> BoolArray:
         """Return True for the rows to accept; rows with a score of +inf are always rejected.
 
         A row exactly on the threshold is accepted, unless `tau` is 0.
+
+        Parameters
+        ----------
+        scores
+            A data frame or a mapping of columns, read by `score_names` (other columns are no
+            matter, in any order); or an array of shape (n, k), read by position.
+        missing
+            What to do with a row that lacks a score the rule weighs, or has -inf: ``"raise"`` or
+            ``"reject"`` it.
         """
-        combined = self.combine(scores)
+        combined = self.combine(scores, missing=missing)
         return np.asarray(combined <= self.threshold if self.tau else combined < self.threshold)
 
-    def accept_probability(self, scores: Any) -> FloatArray:
+    def accept_one(
+        self, scores: Mapping[str, float] | Sequence[float], *, missing: Missing = "raise"
+    ) -> bool:
+        """Return whether to accept one input, given its scores by name or in order."""
+        if isinstance(scores, Mapping):
+            rows: Any = {name: [value] for name, value in scores.items()}
+        else:
+            rows = [list(scores)]
+        return bool(self.accept(rows, missing=missing)[0])
+
+    def accept_probability(self, scores: Any, *, missing: Missing = "raise") -> FloatArray:
         """Return c(x): 1 below the threshold, `tau` on it, 0 above."""
-        combined = self.combine(scores)
+        combined = self.combine(scores, missing=missing)
         below = (combined < self.threshold).astype(np.float64)
         return np.where(combined == self.threshold, self.tau, below)
 
-    def to_sql(self, columns: Sequence[str] | None = None, *, dialect: Dialect = "duckdb") -> str:
+    def on(self, columns: ScoreColumns) -> Rule:
+        """Return the rule for data with these columns: names are matched, never mixed.
+
+        Where one side has no names, columns are matched by position.
+        """
+        own = self.columns
+        if own.names is None or columns.names is None:
+            if columns.count != own.count:
+                raise InvalidInputError(
+                    f"the rule is about {own.count} scores, the data have {columns.count}; "
+                    "give both score_names, so that they can be matched"
+                )
+            return self
+        own.check_senses(columns)
+        weights = dict(zip(own.names, self.direction, strict=True))
+        lacking = [n for n, w in weights.items() if w != 0 and n not in columns.names]
+        if lacking:
+            raise InvalidInputError(
+                f"the rule is about the scores {list(own.names)}, the data have "
+                f"{list(columns.names)}: {lacking[0]!r} is missing"
+            )
+        direction = tuple(weights.get(name, 0.0) for name in columns.names)
+        return Rule(direction, self.threshold, self.tau, columns.names, columns.confidence)
+
+    def to_sql(
+        self, columns: Sequence[str | None] | None = None, *, dialect: Dialect = "duckdb"
+    ) -> str:
         """Return the rule as an SQL predicate: TRUE for the rows to accept, FALSE for all others.
 
-        It decides exactly as `accept` does; NULL, NaN and infinite scores are not accepted.
+        It decides exactly as `accept` with ``missing="reject"`` does.
 
         Parameters
         ----------
         columns
-            Column names, quoted here; the rule's own `score_names` by default.
+            Column names, quoted here; the rule's own `score_names` by default. None for a score
+            of weight 0 that the table does not have.
         dialect
             ``"duckdb"``, ``"spark"``, ``"postgres"`` or ``"bigquery"``.
 
@@ -138,49 +208,17 @@ class Rule:
         )
 
     def to_json(self) -> str:
-        """Return the rule as strict JSON; numbers round-trip exactly."""
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "direction": list(self.direction),
-                # JSON has no infinities.
-                "threshold": "-inf" if self.threshold == -math.inf else self.threshold,
-                "tau": self.tau,
-                "score_names": None if self.score_names is None else list(self.score_names),
-            },
-            indent=2,
-            allow_nan=False,
-        )
+        """Return the rule and its card as strict JSON; numbers round-trip exactly."""
+        from demur.core.rule_file import rule_text
+
+        return rule_text(self)
 
     @classmethod
     def from_json(cls, text: str) -> Rule:
-        """Read a rule written by `to_json`."""
-        try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise InvalidInputError(f"the rule is not valid JSON: {error}") from None
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise InvalidInputError(f'the JSON is not a rule: "format" must be "{FORMAT}"')
-        version = data.get("version")
-        if version != VERSION:
-            raise InvalidInputError(
-                f"the rule has version {version!r}, this demur reads version {VERSION}; "
-                "use the demur that wrote it, or a newer one"
-            )
-        try:
-            return cls(
-                direction=data["direction"],
-                threshold=float(data["threshold"]),
-                tau=data["tau"],
-                score_names=data.get("score_names"),
-            )
-        except InvalidInputError:
-            raise
-        except KeyError as missing:
-            raise InvalidInputError(f"the rule has no entry {missing}") from None
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(f"the rule has an entry of the wrong kind: {error}") from None
+        """Read a rule written by `to_json`, of this version of the format or an older one."""
+        from demur.core.rule_file import read_rule
+
+        return read_rule(text)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the rule to `path`; an interrupted write leaves the old file as it was."""
@@ -189,8 +227,11 @@ class Rule:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Rule:
         """Read a rule written by `save`."""
+        from demur.core.rule_file import LARGEST
+
         try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            with Path(path).open("rb") as file:
+                text = file.read(LARGEST + 1).decode("utf-8")
+        except (OSError, UnicodeDecodeError, TypeError, ValueError) as error:
             raise InvalidInputError(f"cannot read the rule {str(path)!r}: {error}") from None
         return cls.from_json(text)

@@ -37,7 +37,10 @@ class Sample:
     id_weight, ood_weight
         Optional non-negative weights; for named OOD sets a dict with the same names.
     score_names
-        Names of the score columns, carried into the tuned rule.
+        Names of the score columns, carried into the tuned rule. Data frames are read by them, or
+        bring them.
+    confidence
+        Which of the columns are confidences: higher means *less* doubt.
 
     Examples
     --------
@@ -64,13 +67,17 @@ class Sample:
         id_weight: ArrayLike | None = None,
         ood_weight: ArrayLike | Mapping[str, ArrayLike] | None = None,
         score_names: Sequence[str] | None = None,
+        confidence: Sequence[str] = (),
     ) -> None:
-        scores = _arrays.score_matrix("id_scores", id_scores)
+        score_names, scores = _named_matrix("id_scores", id_scores, score_names)
         if len(scores) == 0:
             raise InvalidInputError("id_scores is empty: at least one ID row is needed")
         n, k = scores.shape
         loss = _arrays.nonnegative_vector("id_loss", id_loss, length=n)
-        foreign, sets = _join_ood(ood_scores, columns=k)
+        columns = ScoreColumns.of(score_names, confidence=confidence, count=k)
+        foreign, sets = _join_ood(ood_scores, columns)
+        for side, part in (("id_scores", scores), ("ood_scores", foreign)):
+            _refuse_infinite(side, part, columns)
         weight = _weight("id_weight", id_weight, n)
         if weight is not None and not weight.any():
             raise InvalidInputError("id_weight is zero on every row: some ID weight is needed")
@@ -80,7 +87,7 @@ class Sample:
             "ood_scores": foreign,
             "id_weight": weight,
             "ood_weight": _join_ood_weight(ood_weight, sets, len(foreign)),
-            "columns": ScoreColumns.of(score_names, count=k),
+            "columns": columns,
             "ood_sets": sets,
         }
         for name, value in made.items():
@@ -105,6 +112,7 @@ class Sample:
         id_weight: Any = None,
         ood_weight: Any = None,
         score_names: Sequence[str] | None = None,
+        confidence: Sequence[str] = (),
     ) -> Sample:
         """Build a sample from labels and predictions of the ID rows.
 
@@ -128,6 +136,7 @@ class Sample:
             id_weight=id_weight,
             ood_weight=ood_weight,
             score_names=score_names,
+            confidence=confidence,
         )
 
     @classmethod
@@ -142,6 +151,7 @@ class Sample:
         loss_function: Loss = "zero_one",
         ood: str | None = None,
         weight: str | None = None,
+        confidence: str | Sequence[str] = (),
     ) -> Sample:
         """Build a sample from named columns of a pandas, polars, pyarrow, ... data frame.
 
@@ -157,6 +167,8 @@ class Sample:
             null, ``""`` and ``"id"`` mark ID rows.
         weight
             Column of weights.
+        confidence
+            Those of `scores` in which higher means *less* doubt.
 
         Examples
         --------
@@ -178,7 +190,10 @@ class Sample:
             "weight": weight,
         }
         columns = frame_columns(frame, [*(("scores", name) for name in names), *roles.items()])
-        return sample_from_columns(columns, names, loss_function=loss_function, **roles)
+        confident = [confidence] if isinstance(confidence, str) else list(confidence)
+        return sample_from_columns(
+            columns, names, loss_function=loss_function, confidence=confident, **roles
+        )
 
     @property
     def n_id(self) -> int:
@@ -202,7 +217,7 @@ class Sample:
         return self._with_scores(
             self.id_scores[:, column],
             self.ood_scores[:, column],
-            None if self.score_names is None else (self.score_names[column],),
+            [column],
         )
 
     def for_ood(self, name: str) -> Sample:
@@ -219,11 +234,32 @@ class Sample:
             id_weight=self.id_weight,
             ood_weight=None if self.ood_weight is None else {name: self.ood_weight[rows]},
             score_names=self.score_names,
+            confidence=self.columns.confidence,
+        )
+
+    def subset(self, id_rows: Any, ood_rows: Any) -> Sample:
+        """Return some rows; OOD rows are counted over all sets, which keep their names."""
+        kept = np.arange(self.n_ood)[ood_rows]
+        sets = {
+            name: kept[(kept >= rows.start) & (kept < rows.stop)]
+            for name, rows in self.ood_sets.items()
+        }
+        return Sample(
+            id_scores=self.id_scores[id_rows],
+            id_loss=self.id_loss[id_rows],
+            ood_scores={name: self.ood_scores[rows] for name, rows in sets.items()},
+            id_weight=None if self.id_weight is None else self.id_weight[id_rows],
+            ood_weight=None
+            if self.ood_weight is None
+            else {name: self.ood_weight[rows] for name, rows in sets.items()},
+            score_names=self.score_names,
+            confidence=self.columns.confidence,
         )
 
     def _with_scores(
-        self, id_scores: FloatArray, ood_scores: FloatArray, names: tuple[str, ...] | None
+        self, id_scores: FloatArray, ood_scores: FloatArray, kept: list[int]
     ) -> Sample:
+        names = None if self.score_names is None else [self.score_names[k] for k in kept]
         sets = {name: ood_scores[rows] for name, rows in self.ood_sets.items()}
         return Sample(
             id_scores=id_scores,
@@ -234,6 +270,7 @@ class Sample:
             if self.ood_weight is None
             else {name: self.ood_weight[rows] for name, rows in self.ood_sets.items()},
             score_names=names,
+            confidence=[n for n in names or () if n in self.columns.confidence],
         )
 
     def __repr__(self) -> str:
@@ -241,7 +278,27 @@ class Sample:
         return f"Sample(n_id={self.n_id}, n_ood={self.n_ood}, scores={self.n_scores}{sets})"
 
 
-def _join_ood(scores: Any, columns: int) -> tuple[FloatArray, dict[str, slice]]:
+def _named_matrix(
+    name: str, scores: Any, names: Sequence[str] | None
+) -> tuple[Sequence[str] | None, FloatArray]:
+    """Return scores with their names: columns of a frame are read by name, arrays by position."""
+    # Imported here, since most samples are made of arrays.
+    from demur.core.columns import has_columns, named_scores
+
+    if not has_columns(scores):
+        return names, _arrays.score_matrix(name, scores)
+    return named_scores(name, scores, names)
+
+
+def _refuse_infinite(name: str, scores: FloatArray, columns: ScoreColumns) -> None:
+    """Refuse an infinite confidence: only a doubt of +inf has a meaning, always to reject."""
+    for column, confident in enumerate(sign < 0 for sign in columns.signs):
+        if confident:
+            bad = np.isinf(scores[:, column])
+            _arrays.refuse(name, scores, bad, "is not a finite confidence")
+
+
+def _join_ood(scores: Any, columns: ScoreColumns) -> tuple[FloatArray, dict[str, slice]]:
     """Stack named OOD sets and remember their rows."""
     named = scores if isinstance(scores, Mapping) else {POOLED_NAME: scores}
     if not named:
@@ -251,11 +308,12 @@ def _join_ood(scores: Any, columns: int) -> tuple[FloatArray, dict[str, slice]]:
     start = 0
     for name, values in named.items():
         label = f"ood_scores[{name!r}]" if isinstance(scores, Mapping) else "ood_scores"
-        part = (
-            np.empty((0, columns))
-            if values is None
-            else _arrays.score_matrix(label, values, columns=columns)
-        )
+        part = np.empty((0, columns.count))
+        if values is not None:
+            _, part = _named_matrix(label, values, columns.names)
+            part = _arrays.score_matrix(label, part, columns=columns.count)
+        if str(name) in sets:
+            raise InvalidInputError(f"ood_scores has two sets called {str(name)!r}")
         parts.append(part)
         sets[str(name)] = slice(start, start + len(part))
         start += len(part)

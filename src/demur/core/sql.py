@@ -57,7 +57,7 @@ _SYNTAX: dict[Dialect, _Syntax] = {
 
 
 def predicate(
-    columns: Sequence[str],
+    columns: Sequence[str | None],
     direction: Sequence[float],
     threshold: float,
     *,
@@ -76,20 +76,28 @@ def predicate(
             f"dialect must be one of {', '.join(get_args(Dialect))}, got {dialect!r}"
         )
     syntax = _SYNTAX[dialect]
-    for name in columns:
+    for name, weight in zip(columns, direction, strict=True):
         # No engine takes a NUL, and some would end the text there.
         if not name or "\0" in name:
+            if name is None and weight == 0:
+                continue
             raise InvalidInputError(f"columns: {name!r} is not the name of a column")
     if threshold == -math.inf:
         return "FALSE"
-    values = [f"CAST({syntax.quote(name)} AS {syntax.kind})" for name in columns]
-    least, most = syntax.double(-sys.float_info.max), syntax.double(sys.float_info.max)
-    finite = [f"{value} BETWEEN {least} AND {most}" for value in values]
-    terms = [
-        f"{syntax.double(weight)} * {value}"
-        for weight, value in zip(direction, values, strict=True)
-        if weight != 0
+    values = [
+        (weight, f"CAST({syntax.quote(name)} AS {syntax.kind})")
+        for name, weight in zip(columns, direction, strict=True)
+        if name is not None
     ]
+    least, most = syntax.double(-sys.float_info.max), syntax.double(sys.float_info.max)
+    # What is weighed must be a number; of other scores only +inf counts, which always rejects.
+    finite = [
+        f"{value} BETWEEN {least} AND {most}"
+        if weight != 0
+        else f"COALESCE({value} <> CAST('Infinity' AS {syntax.kind}), TRUE)"
+        for weight, value in values
+    ]
+    terms = [f"{syntax.double(weight)} * {value}" for weight, value in values if weight != 0]
     compare = "<=" if accept_boundary else "<"
     within = f"{' + '.join(terms)} {compare} {syntax.double(threshold)}"
     return f"COALESCE({' AND '.join(finite)} AND {within}, FALSE)"

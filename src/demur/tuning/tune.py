@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
-import numpy as np
-
+from demur.core.card import Card
 from demur.core.models import RejectionModel
 from demur.core.program import Program
-from demur.core.rates import OperatingPoint, evaluate, operating_point
+from demur.core.rates import OperatingPoint, accepted_points, evaluate, operating_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import ScoreSource
@@ -87,8 +87,16 @@ def tune(
     if line is None:
         find = lambda p: _accepted(_find(prepared, p, allowed, _without_limits(search))[0])  # noqa: E731
         raise infeasible_error(model, prepared.points, find)
-    rule = Rule(line.direction, line.threshold, score_names=prepared.sample.score_names)
-    return Tuning(rule, _point(prepared, rule, line, model), model, totals, certificate)
+    columns = prepared.sample.columns
+    rule = Rule(
+        columns.raw_direction(line.direction),
+        line.threshold,
+        score_names=columns.names,
+        confidence=columns.confidence,
+    )
+    point = _point(prepared, rule, line, model)
+    card = Card.of_tuning(prepared.sample, model, point, ood=prepared.ood)
+    return Tuning(replace(rule, card=card), point, model, totals, certificate)
 
 
 def _tune_source(
@@ -142,7 +150,7 @@ def _point(prepared: Prepared, rule: Rule, line: Line, model: RejectionModel) ->
     certificate: that is an error, whatever its cause.
     """
     points = prepared.points
-    accepted = rule.accept(points.scores) if len(points.scores) else np.zeros(0, np.bool_)
+    accepted = accepted_points(rule, points, prepared.sample.columns)
     id_mass, loss_mass = int(points.id[accepted].sum()), int(points.loss[accepted].sum())
     ood_masses = [int(column[accepted].sum()) for column in points.ood]
     if (id_mass, sum(ood_masses), loss_mass) != (line.id, line.ood, line.loss):
