@@ -1,4 +1,4 @@
-"""Every error demur raises on purpose, and its warning.
+"""Every error demur raises on purpose, and its warnings.
 
 ```
 DemurError(Exception)
@@ -67,6 +67,10 @@ class MissingExtraError(DemurError, ImportError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.package, self.extra)
+
+
+class LikelyMistakeWarning(UserWarning):
+    """The data look as if something was mixed up; what was asked is done all the same."""
 
 
 class ScoreUnitsWarning(UserWarning):

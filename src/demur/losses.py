@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -108,13 +110,48 @@ def bayes_prediction(
 def _pair(y_true: Any, y_pred: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     true = _arrays.labels("y_true", y_true)
     predicted = _arrays.labels("y_pred", y_pred, length=len(true))
-    kinds = {"U" if array.dtype.kind in "US" else array.dtype.kind for array in (true, predicted)}
-    if "U" in kinds and not kinds <= {"U", "O"} and len(true):
-        raise InvalidInputError(
-            f"y_true has dtype {true.dtype} and y_pred {predicted.dtype}: "
-            "labels of different kinds are never equal"
-        )
+    if len(true):
+        check_kinds("y_true", label_kinds(true), "y_pred", label_kinds(predicted))
     return true, predicted
+
+
+def label_kinds(values: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return of which kinds labels are (numbers, text, ...), with an example of each."""
+    if values.dtype.kind == "O":
+        examples: dict[str, Any] = {}
+        for item in values.tolist():
+            examples.setdefault(_kind_of(item), item)
+        return examples
+    first = values[:1].tolist()
+    return {_kind_of(first[0]): first[0]} if first else {}
+
+
+def check_kinds(
+    label: str, label_kinds: dict[str, Any], prediction: str, prediction_kinds: dict[str, Any]
+) -> None:
+    """Refuse labels and predictions of different kinds, of which no two are ever equal.
+
+    The rule for all engines: classes are compared as values, numbers with numbers and text with
+    text. The number 1 is not the text "1"; whoever means the same has to say so by a cast.
+    """
+    if len({*label_kinds, *prediction_kinds}) <= 1:
+        return
+    said = [
+        f"{name} holds " + " and ".join(f"{kind} such as {item!r}" for kind, item in kinds.items())
+        for name, kinds in ((label, label_kinds), (prediction, prediction_kinds))
+    ]
+    raise InvalidInputError(
+        f"{', '.join(said)}: labels of different kinds are never equal; make both numbers or both "
+        "text"
+    )
+
+
+def _kind_of(item: Any) -> str:
+    if isinstance(item, (str, bytes)):
+        return "text"
+    if isinstance(item, (bool, int, float, np.number, np.bool_, Decimal, Fraction)):
+        return "numbers"
+    return type(item).__name__
 
 
 def _class_numbers(name: str, values: npt.NDArray[Any], classes: int) -> IntArray:

@@ -17,6 +17,7 @@ def test_public_names():
         "Grid",
         "InfeasibleError",
         "InvalidInputError",
+        "LikelyMistakeWarning",
         "MissingExtraError",
         "NotTunedError",
         "OperatingPoint",

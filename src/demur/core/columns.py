@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Columns = Mapping[str, npt.NDArray[Any]]
 
 ID_NAMES = ("", "id")
-"""Values of an OOD-set column that mark ID rows, besides a missing one."""
+"""Values of an OOD-set column that mark ID rows, in any spelling, besides a missing one."""
 
 OOD_NEEDS_NO_LOSS = "; if these are the OOD rows, name the column that marks them (--ood COLUMN)"
 """Appended where losses are missing and no column says which rows are OOD."""
@@ -259,7 +259,8 @@ def ood_rows(
             )
         return flags == 1, {POOLED_NAME: np.flatnonzero(flags == 1)}
     labels = np.array(["" if item is None else _text(item) for item in column.tolist()])
-    is_ood = ~np.isin(labels, ID_NAMES)
+    labels = np.where(np.isin(np.strings.strip(np.strings.lower(labels)), ID_NAMES), "id", labels)
+    is_ood = labels != "id"
     sets = {str(key): np.flatnonzero(labels == key) for key in np.unique(labels[is_ood])}
     return is_ood, sets or {POOLED_NAME: np.empty(0, np.int64)}
 

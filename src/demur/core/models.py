@@ -109,7 +109,7 @@ class RejectionModel:
 
     def program(self, totals: Totals) -> Program:
         """Lower objective and bounds to integers on a sample with these totals."""
-        self._check_rows(totals)
+        self._check_searchable(totals)
         loss, id_, ood, per_id, scale, offset = self._coefficients(totals)
         return Program(
             *(loss, id_, ood, per_id),
@@ -120,6 +120,15 @@ class RejectionModel:
             scale=scale,
             offset=offset,
         )
+
+    def check_rows(self, totals: Totals) -> None:
+        """Refuse bounds that these rows can say nothing about."""
+        fpr = self.bound("fpr")
+        if fpr is not None and not fpr.is_trivial and sum(totals.ood) == 0:
+            raise InvalidInputError(
+                f"max_fpr is {fpr.value} but there are no OOD rows to have an FPR: give OOD "
+                "scores, or max_fpr=1 for a rule that knows ID inputs only"
+            )
 
     def to_data(self) -> dict[str, Any]:
         """Return the model as plain data, which `from_data` reads."""
@@ -154,7 +163,7 @@ class RejectionModel:
         except (TypeError, KeyError) as error:
             raise InvalidInputError(f"the model {name} has a wrong entry: {error}") from None
 
-    def _check_rows(self, totals: Totals) -> None:
+    def _check_searchable(self, totals: Totals) -> None:
         """Refuse what the rows cannot answer, and what no search can do."""
         for bound in self.bounds:
             named_set = bound.ood_set not in (None, EACH_SET)
@@ -241,9 +250,10 @@ class CostModel(RejectionModel):
     ----------
     reject_id, accept_ood, reject_ood
         Costs eps1, eps2, eps3 of rejecting an ID input, accepting an OOD input and rejecting
-        an OOD input; at least 0, and `accept_ood` at least `reject_ood`.
+        an OOD input; at least 0, and `accept_ood` at least `reject_ood`. By default 1 and 0.
     ood_prior
-        Share pi of OOD inputs in deployment, in [0, 1).
+        Share pi of OOD inputs in deployment, in [0, 1); 0 by default, unless there are costs of
+        OOD inputs, which mean nothing without it.
 
     Examples
     --------
@@ -252,11 +262,20 @@ class CostModel(RejectionModel):
     """
 
     reject_id: Number
-    accept_ood: Number = 1
-    reject_ood: Number = 0
-    ood_prior: Number = 0
+    accept_ood: Number = None  # type: ignore[assignment]
+    reject_ood: Number = None  # type: ignore[assignment]
+    ood_prior: Number = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        given: tuple[Number | None, ...] = (self.accept_ood, self.reject_ood, self.ood_prior)
+        if given[2] is None and given[:2] != (None, None):
+            raise InvalidInputError(
+                "costs of OOD inputs need ood_prior, the share of OOD inputs in deployment; with "
+                "ood_prior=0 they do not count"
+            )
+        for name, value in (("accept_ood", 1), ("reject_ood", 0), ("ood_prior", 0)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
         cost = ExpectedCost(self.reject_id, self.accept_ood, self.reject_ood)
         super().__init__(cost, (), self.ood_prior)
 
@@ -265,7 +284,7 @@ class CostModel(RejectionModel):
 class TprFprModel(RejectionModel):
     """Minimise the selective risk with TPR >= `min_tpr` and FPR <= `max_fpr` (Definition 2).
 
-    ``max_fpr=1`` (or a sample without OOD rows) is the bounded-abstention model.
+    ``max_fpr=1`` is the bounded-abstention model; a smaller bound needs OOD rows.
 
     Parameters
     ----------

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from demur.core.card import Card
+from demur.core.mistakes import warn_of_mistakes
 from demur.core.models import RejectionModel
 from demur.core.program import Program
 from demur.core.rates import OperatingPoint, accepted_points, evaluate, operating_point
@@ -75,10 +76,18 @@ def tune(
     search = Exact() if search is None else search
     if not isinstance(search, (Exact, Grid)):
         raise InvalidInputError(f"search must be Exact() or Grid(angles), got {search!r}")
+    if not isinstance(model, RejectionModel):
+        raise InvalidInputError(
+            f"model must be a rejection model such as TprFprModel(0.8, 0.1), got {model!r}"
+        )
     if not isinstance(source, (Sample, Prepared)):
         return _tune_source(source, model, directions, search, ood)
+    if ood is None and model.every_set:
+        ood = "worst"
     prepared = as_prepared(source, ood)
+    warn_of_mistakes(prepared.sample, stacklevel=3)
     totals = prepared.points.totals
+    model.check_rows(totals)
     program = model.program(totals)
     allowed = direction_set(directions or ("paper" if isinstance(search, Grid) else "nonneg"))
     if isinstance(search, Grid) and prepared.sample.n_scores == 2:
