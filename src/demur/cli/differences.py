@@ -15,7 +15,7 @@ from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.guarantees.delong import AurocComparison, compare_auroc
 from demur.guarantees.intervals import Interval
-from demur.guarantees.paired import Comparison, compare
+from demur.guarantees.resampling.paired import Comparison, compare
 from demur.report.evidence import measure_data
 from demur.tuning.result import Grid
 

@@ -29,8 +29,8 @@ from demur.cli.texts import (
     sample_data,
 )
 from demur.core.rates import OperatingPoint
-from demur.guarantees.bootstrap import Bootstrap
-from demur.guarantees.cross import CrossTuning
+from demur.guarantees.resampling.bootstrap import Bootstrap
+from demur.guarantees.resampling.cross import CrossTuning
 from demur.guarantees.splits import Groups
 from demur.report.evidence import bootstrap_data, cross_data
 from demur.report.statements import NAMES

@@ -27,8 +27,8 @@ from demur.core.rates import OperatingPoint, evaluate
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.certified_tuning import CertifiedTuning, tune_certified
-from demur.guarantees.rounding import at_most_text
-from demur.guarantees.shortage import asked_text
+from demur.guarantees.intervals import at_most_text
+from demur.guarantees.requirements import asked_text
 from demur.report.evidence import guarantee_data
 
 

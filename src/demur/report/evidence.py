@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from demur.core.rule import Rule
-from demur.guarantees.bootstrap import Bootstrap, Measure
 from demur.guarantees.certified_tuning import CertifiedTuning
-from demur.guarantees.cross import CrossTuning
 from demur.guarantees.prior import PriorEstimate
+from demur.guarantees.resampling.bootstrap import Bootstrap, ResampledRate
+from demur.guarantees.resampling.cross import CrossTuning
 
 
 def cross_data(cross: CrossTuning) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def bootstrap_data(found: Bootstrap) -> dict[str, Any]:
     }
 
 
-def measure_data(measure: Measure) -> dict[str, float]:
+def measure_data(measure: ResampledRate) -> dict[str, float]:
     """Return one rate of a bootstrap as plain data."""
     return {
         "apparent": measure.apparent,

@@ -10,12 +10,12 @@ from demur.core.program import Number
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.guarantees.bootstrap import Bootstrap
+from demur.guarantees.certified_rule import certify
 from demur.guarantees.certified_tuning import CertifiedTuning
-from demur.guarantees.certify import certify
-from demur.guarantees.cross import CrossTuning
 from demur.guarantees.intervals import Interval
 from demur.guarantees.prior import Prior, PriorEstimate, prior_range
+from demur.guarantees.resampling.bootstrap import Bootstrap
+from demur.guarantees.resampling.cross import CrossTuning
 from demur.report.evidence import prior_data
 from demur.report.statements import (
     Statement,

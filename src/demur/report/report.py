@@ -15,10 +15,10 @@ from demur.core.program import Number
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.guarantees.bootstrap import Bootstrap
 from demur.guarantees.certified_tuning import CertifiedTuning
-from demur.guarantees.cross import CrossTuning
 from demur.guarantees.prior import Prior, PriorEstimate
+from demur.guarantees.resampling.bootstrap import Bootstrap
+from demur.guarantees.resampling.cross import CrossTuning
 from demur.report.cautions import Caution, cautions
 from demur.report.comparison import Comparison, Methods, compare
 from demur.report.explorer import Explorer, explore

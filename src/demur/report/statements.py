@@ -10,12 +10,12 @@ from typing import Any, Literal
 from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, TprFprModel
 from demur.core.rates import OperatingPoint
 from demur.errors import InfeasibleError
-from demur.guarantees.bootstrap import Bootstrap
+from demur.guarantees.certified_rule import Certified
 from demur.guarantees.certified_tuning import CertifiedTuning
-from demur.guarantees.certify import Certified
-from demur.guarantees.cross import CrossTuning
 from demur.guarantees.intervals import Interval
 from demur.guarantees.prior import cost_range, precision_range
+from demur.guarantees.resampling.bootstrap import Bootstrap
+from demur.guarantees.resampling.cross import CrossTuning
 from demur.report.evidence import bootstrap_data, cross_data, guarantee_data
 from demur.report.summary import Seen
 from demur.report.wording import PERCENT_SIGN, Range, rule_text

@@ -14,7 +14,7 @@ from demur.core.program import Number, exact
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
-from demur.guarantees.certify import Certified, certify
+from demur.guarantees.certified_rule import Certified, certify
 from demur.guarantees.intervals import Interval, clopper_pearson
 from demur.report.how import How
 

@@ -11,7 +11,7 @@ from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, T
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
-from demur.guarantees.rounding import at_least_text, at_most_text
+from demur.guarantees.intervals import at_least_text, at_most_text
 
 ONLY_THESE_OOD = (
     "Every FPR holds for OOD inputs like the OOD rows supplied, and only for them. "

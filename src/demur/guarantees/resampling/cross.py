@@ -12,9 +12,9 @@ from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
-from demur.guarantees.parallel import Progress, in_order
+from demur.guarantees.resampling.rates import CountedRows
+from demur.guarantees.resampling.replicates import Progress, in_order
 from demur.guarantees.splits import Groups, Seed, fold_numbers, subset
-from demur.guarantees.tally import Tally
 from demur.tuning.charts import Directions
 from demur.tuning.result import Exact, Grid, Tuning
 from demur.tuning.tune import tune
@@ -93,7 +93,7 @@ def cross_tune(
     (0.119, 0.12)
     """
     tuned = tune(sample, model, directions=directions, search=search)
-    tally = Tally.of(sample)
+    rows = CountedRows.of(sample)
     numbers = fold_numbers(sample, folds, rng, groups)
 
     def judge(fold: int) -> Fold:
@@ -103,15 +103,15 @@ def cross_tune(
         except InfeasibleError:
             return Fold(None, None, None)
         times = ((numbers[0] == fold).astype(np.int64), (numbers[1] == fold).astype(np.int64))
-        return Fold(part.rule, part.point, tally.point(tally.decide(part.rule), times, model))
+        return Fold(part.rule, part.point, rows.point(rows.decide(part.rule), times, model))
 
     found = in_order(judge, range(folds), workers=workers, progress=progress)
     decided = (np.zeros(sample.n_id, np.bool_), np.zeros(sample.n_ood, np.bool_))
     counted = (np.zeros(sample.n_id, np.int64), np.zeros(sample.n_ood, np.int64))
     for fold, judged in enumerate(found):
         if judged.rule is not None:
-            for side, accepted in enumerate(tally.decide(judged.rule)):
-                rows = numbers[side] == fold
-                counted[side][rows] = 1
-                decided[side][rows] = accepted[rows]
-    return CrossTuning(tuned, tally.point(decided, counted, model), tuple(found), *decided)
+            for side, accepted in enumerate(rows.decide(judged.rule)):
+                here = numbers[side] == fold
+                counted[side][here] = 1
+                decided[side][here] = accepted[here]
+    return CrossTuning(tuned, rows.point(decided, counted, model), tuple(found), *decided)

@@ -1,4 +1,4 @@
-"""How far the rates of a rule lie from the truth, as the rows themselves tell.
+"""Rates of rules when rows count several times, once or not at all, and their standard errors.
 
 All rates are functions of three means: accepted ID (the TPR T), the loss of accepted ID
 (L, over all ID), and accepted OOD (the FPR F). A row moves a rate by the gradient of that
@@ -14,9 +14,78 @@ from dataclasses import dataclass
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
-from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel
+from demur.core.masses import Masses
+from demur.core.models import RejectionModel
+from demur.core.program import Totals
+from demur.core.rates import OperatingPoint, operating_point
+from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.guarantees.tally import measures
+
+Times = tuple[IntArray, IntArray]
+"""How often each ID and OOD row counts."""
+Decided = tuple[BoolArray, BoolArray]
+"""Which ID and OOD rows are accepted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedRows:
+    """The masses of a sample's rows, ready to be counted under many rules."""
+
+    sample: Sample
+    id: Masses
+    ood: Masses
+    loss: Masses
+
+    @classmethod
+    def of(cls, sample: Sample) -> CountedRows:
+        """Lower the weights and losses of `sample`."""
+        id_weight, ood_weight = _weights(sample)
+        return cls(
+            sample,
+            Masses.of(id_weight),
+            Masses.of(ood_weight),
+            Masses.of(id_weight * sample.id_loss),
+        )
+
+    def decide(self, rule: Rule) -> Decided:
+        """Return which ID and which OOD rows `rule` accepts."""
+        return rule.accept(self.sample.id_scores), rule.accept(self.sample.ood_scores)
+
+    def point(
+        self,
+        accepted: Decided,
+        times: Times,
+        model: RejectionModel | None,
+    ) -> OperatingPoint | None:
+        """Return the rates when row i counts `times[i]` times; None if no ID row counts."""
+        taken_id, taken_ood = times[0] * accepted[0], times[1] * accepted[1]
+        totals = Totals(
+            id=int(self.id.values @ times[0]),
+            ood=(int(self.ood.values @ times[1]),),
+            loss=0,
+            id_exponent=self.id.exponent,
+            ood_exponent=self.ood.exponent,
+            loss_exponent=self.loss.exponent,
+        )
+        if totals.id == 0:
+            return None
+        return operating_point(
+            id_mass=int(self.id.values @ taken_id),
+            ood_masses=[int(self.ood.values @ taken_ood)],
+            loss_mass=int(self.loss.values @ taken_id),
+            totals=totals,
+            model=model,
+        )
+
+
+def measures(model: RejectionModel) -> tuple[str, ...]:
+    """Return the names of the rates that a model gives a meaning to."""
+    names: tuple[str, ...] = ("tpr", "fpr", "selective_risk")
+    if model.ood_prior is not None:
+        names += ("precision",)
+    if model.cost is not None:
+        names += ("expected_cost",)
+    return names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,13 +113,10 @@ class Spread:
     @classmethod
     def of(cls, sample: Sample, model: RejectionModel) -> Spread:
         """Take the weights and losses of `sample`, and what the model says of priors and costs."""
-        id_weight = np.ones(sample.n_id) if sample.id_weight is None else sample.id_weight
-        ood_weight = np.ones(sample.n_ood) if sample.ood_weight is None else sample.ood_weight
+        id_weight, ood_weight = _weights(sample)
         return cls(model, id_weight, ood_weight, id_weight * sample.id_loss)
 
-    def moves(
-        self, accepted: tuple[BoolArray, BoolArray], times: tuple[IntArray, IntArray]
-    ) -> Moves:
+    def moves(self, accepted: Decided, times: Times) -> Moves:
         """Return how rows that count `times` move the rates of a rule that accepts so."""
         id_total = float(times[0] @ self.id_weight)
         ood_total = float(times[1] @ self.ood_weight) or 1.0
@@ -77,7 +143,7 @@ class Spread:
         )
 
 
-def standard_errors(moves: Sequence[Moves], times: tuple[IntArray, IntArray]) -> FloatArray:
+def standard_errors(moves: Sequence[Moves], times: Times) -> FloatArray:
     """Return the standard errors of a rule's rates, or of the differences of two rules' rates.
 
     One row more than there are is counted, moving one of the rules only: where no row is lost,
@@ -100,14 +166,15 @@ def _gradients(
         "fpr": (0.0, 0.0, 1.0),
         "selective_risk": (-loss / tpr**2, 1 / tpr, 0.0) if tpr else (np.nan,) * 3,
     }
-    if isinstance(model, (CostModel, PrecisionRecallModel)):
-        prior = float(model.ood_prior)
+    prior = float(model.ood_prior or 0)
+    if model.ood_prior is not None:
         both = (1 - prior) * tpr + prior * fpr
         slope = prior * (1 - prior) / both**2 if both else np.nan
         rows["precision"] = (slope * fpr, 0.0, -slope * tpr)
-    if isinstance(model, CostModel):
-        more = float(model.accept_ood) - float(model.reject_ood)
-        rows["expected_cost"] = ((prior - 1) * float(model.reject_id), 1 - prior, prior * more)
+    if model.cost is not None:
+        more = float(model.cost.accept_ood) - float(model.cost.reject_ood)
+        reject_id = float(model.cost.reject_id)
+        rows["expected_cost"] = ((prior - 1) * reject_id, 1 - prior, prior * more)
     by_tpr, by_loss, by_fpr = np.array([rows[name] for name in measures(model)]).T
     return by_tpr, by_loss, by_fpr
 
@@ -116,3 +183,10 @@ def _typical(masses: FloatArray) -> float:
     """Return the mean size of what a unit of mass belongs to: of losses that are 0 or 1, 1."""
     total = masses.sum()
     return float(masses @ masses / total) if total else 0.0
+
+
+def _weights(sample: Sample) -> tuple[FloatArray, FloatArray]:
+    """Return the weights of ID and OOD rows, ones where there are none."""
+    weights = ((sample.id_weight, sample.n_id), (sample.ood_weight, sample.n_ood))
+    id_, ood = (np.ones(rows) if given is None else given for given, rows in weights)
+    return id_, ood

@@ -10,14 +10,16 @@ from typing import Literal
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray
-from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, TprFprModel
+from demur.core.bounds import EACH_SET, Bound
+from demur.core.models import RejectionModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.wording import bound_text
 from demur.errors import InvalidInputError
-from demur.guarantees.bounded import mean_lower, mean_upper
 from demur.guarantees.intervals import Interval, miss, rate_lower, rate_upper, sidak
+from demur.guarantees.mean_bounds import mean_lower, mean_upper
 from demur.guarantees.prior import Prior, cost_range, precision_range, prior_range
 from demur.guarantees.splits import Seed, refuse_weights
 
@@ -41,7 +43,7 @@ class Certified:
     precision: Interval | None
     """At the declared prior, the worst over an interval of priors; None without a prior."""
     expected_cost: Interval | None
-    """None unless the model is a `CostModel`."""
+    """None unless the model has costs."""
     point: OperatingPoint
     """What was seen on the data; not a promise."""
     met: Mapping[str, bool]
@@ -92,6 +94,7 @@ def certify(
 
     Examples
     --------
+    >>> from demur import TprFprModel
     >>> sample = Sample(np.linspace(0, 1, 200), np.zeros(200), ood_scores=np.linspace(0.7, 2, 100))
     >>> promise = certify(Rule((1.0,), 0.9), sample, model=TprFprModel(0.8, 0.25))
     >>> round(promise.tpr.low, 3), round(promise.fpr.high, 3), round(promise.selective_risk.high, 4)
@@ -104,12 +107,14 @@ def certify(
         raise InvalidInputError("only a rule that is not random on its boundary can be certified")
     if sides not in ("one", "two"):
         raise InvalidInputError(f'sides must be "one" or "two", got {sides!r}')
+    _refuse_parts(model, sample)
     priors = prior_range(model, ood_prior)
     if priors is not None and priors.high > 0 and sample.n_ood == 0:
         raise InvalidInputError("ood_prior is positive but the sample has no OOD rows")
-    ends = _Ends(both=sides == "two", both_tpr=sides == "two" or isinstance(model, CostModel))
+    costs = model is not None and model.cost is not None
+    ends = _Ends(both=sides == "two", both_tpr=sides == "two" or costs)
     rates = _bound_rates(rule, sample, miss(confidence), ends, max_loss, rng)
-    cost = cost_range(model, *rates, priors) if isinstance(model, CostModel) and priors else None
+    cost = cost_range(model, *rates, priors) if model is not None and costs and priors else None
     precision = None if priors is None else precision_range(rates[0], rates[1], priors)
     return Certified(
         confidence=confidence,
@@ -124,7 +129,7 @@ def certify(
             model=model,
             ood_prior=None if isinstance(ood_prior, tuple) else ood_prior,
         ),
-        met=_met(model, rates[0], rates[1], precision),
+        met={} if model is None else _met(model, rates, precision),
     )
 
 
@@ -208,16 +213,28 @@ def declared_losses(sample: Sample, max_loss: Number | None) -> FloatArray:
 
 
 def _met(
-    model: RejectionModel | None, tpr: Interval, fpr: Interval, precision: Interval | None
+    model: RejectionModel, rates: tuple[Interval, Interval, Interval], precision: Interval | None
 ) -> dict[str, bool]:
-    if isinstance(model, TprFprModel):
-        return {
-            f"tpr >= {model.min_tpr}": tpr.low >= float(model.min_tpr),
-            f"fpr <= {model.max_fpr}": fpr.high <= float(model.max_fpr),
-        }
-    if isinstance(model, PrecisionRecallModel) and precision is not None:
-        return {
-            f"recall >= {model.min_recall}": tpr.low >= float(model.min_recall),
-            f"precision >= {model.min_precision}": precision.low >= float(model.min_precision),
-        }
-    return {}
+    """Return which bounds of the model the certified intervals keep, the TPR's first."""
+    certified = dict(zip(("tpr", "fpr", "selective_risk"), rates, strict=True))
+    if precision is not None:
+        certified["precision"] = precision
+    return {
+        bound_text(model, bound): _keeps(certified[bound.quantity], bound)
+        for bound in sorted(model.bounds, key=lambda bound: bound.quantity != "tpr")
+    }
+
+
+def _keeps(rate: Interval, bound: Bound) -> bool:
+    return bound.met_by(rate.low if bound.is_lower else rate.high)
+
+
+def _refuse_parts(model: RejectionModel | None, sample: Sample) -> None:
+    """Raise when a bound is of some rows only: rates are certified of all ID and all OOD rows."""
+    for bound in () if model is None else model.bounds:
+        only_set = bound.ood_set == EACH_SET and len(sample.ood_sets) <= 1
+        if bound.group is not None or not (bound.ood_set is None or only_set):
+            raise InvalidInputError(
+                f"certify bounds the rates of all ID and of all OOD rows, not {bound!r}: give the "
+                "rows of that group or set alone, and a model whose bounds are of all rows"
+            )

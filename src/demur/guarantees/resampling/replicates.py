@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,18 +16,23 @@ from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.guarantees.parallel import Progress, in_order
+from demur.guarantees.resampling.rates import (
+    CountedRows,
+    Decided,
+    Spread,
+    Times,
+    measures,
+    standard_errors,
+)
 from demur.guarantees.splits import Seed
-from demur.guarantees.spread import Spread, standard_errors
-from demur.guarantees.tally import Tally, measures
 from demur.tuning.charts import Directions
 from demur.tuning.result import Exact, Grid
 from demur.tuning.retune import Retuner
 
-Times = tuple[IntArray, IntArray]
-"""How often each ID and OOD row counts."""
-Decided = tuple[BoolArray, BoolArray]
-"""Which ID and OOD rows are accepted."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Progress = Callable[[int, int], None]
+"""Called with how many items are done and how many there are, in the caller's thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,24 +121,24 @@ class _Judge:
     """One sample, and what it takes to tune and judge on it."""
 
     tuned: Rule
-    tally: Tally
+    counted: CountedRows
     spread: Spread
     retuner: Retuner
 
     @classmethod
     def of(cls, sample: Sample, rule: Rule, retuning: Retuning) -> _Judge:
         spread = Spread.of(sample, retuning.model)
-        return cls(rule, Tally.of(sample), spread, retuning.of(sample, rule))
+        return cls(rule, CountedRows.of(sample), spread, retuning.of(sample, rule))
 
     def decide(self, rule: Rule | None) -> Decided:
         """Return the rows that `rule` accepts, or for None the rule tuned on the sample."""
-        return self.tally.decide(self.tuned if rule is None else rule)
+        return self.counted.decide(self.tuned if rule is None else rule)
 
     def rates(self, accepted: Decided, times: Times, *, anew: bool) -> list[list[float]]:
         """Return the measures on the rows drawn, on the whole sample and on the rows not drawn."""
         names = measures(self.spread.model)
-        views = (times, _once(self.tally.sample), _never(times))
-        points = [self.tally.point(accepted, view, self.spread.model) for view in views]
+        views = (times, _once(self.counted.sample), _never(times))
+        points = [self.counted.point(accepted, view, self.spread.model) for view in views]
         return [
             values(point if anew or view < 2 else None, names) for view, point in enumerate(points)
         ]
@@ -160,3 +167,22 @@ def _multinomial(rows: int, generator: np.random.Generator) -> IntArray:
 def values(point: OperatingPoint | None, names: tuple[str, ...]) -> list[float]:
     """Return the named rates of a point; NaN without one."""
     return [math.nan if point is None else float(getattr(point, name)) for name in names]
+
+
+def in_order(
+    run: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    workers: int | None,
+    progress: Progress | None,
+) -> list[Result]:
+    """Return ``run(item)`` of all items, in their order whatever the number of threads."""
+    if workers is not None and (isinstance(workers, bool) or workers < 1):
+        raise InvalidInputError(f"workers must be a positive whole number or None, got {workers}")
+    found: list[Result] = []
+    with ThreadPoolExecutor(workers or 1) as pool:
+        for result in pool.map(run, items) if workers else map(run, items):
+            found.append(result)
+            if progress is not None:
+                progress(len(found), len(items))
+    return found

@@ -1,4 +1,7 @@
-"""Bootstrap intervals with the rule tuned anew in every replicate."""
+"""Bootstrap intervals with the rule tuned anew in every replicate.
+
+They are formed on scales on which the spread does not depend on the rate.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,9 @@ from demur._arrays import FloatArray
 from demur.core.models import RejectionModel
 from demur.core.sample import Sample
 from demur.guarantees.intervals import Interval, miss
-from demur.guarantees.limits import angle_interval, student_interval
-from demur.guarantees.parallel import Progress
-from demur.guarantees.replicates import Retuning, replicate, values
+from demur.guarantees.resampling.rates import measures
+from demur.guarantees.resampling.replicates import Progress, Retuning, replicate, values
 from demur.guarantees.splits import Seed
-from demur.guarantees.tally import measures
 from demur.tuning.charts import Directions
 from demur.tuning.result import Exact, Grid, Tuning
 from demur.tuning.tune import tune
@@ -24,7 +25,7 @@ _RATES = ("tpr", "fpr", "precision")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measure:
+class ResampledRate:
     """One rate of a tuned rule, as it looks and as it probably is."""
 
     apparent: float
@@ -59,7 +60,7 @@ class Bootstrap:
     """A rule tuned on the whole sample and what resampling says of it."""
 
     tuned: Tuning
-    measures: Mapping[str, Measure]
+    measures: Mapping[str, ResampledRate]
     """By name: tpr, fpr, selective_risk; precision and expected_cost where declared."""
     confidence: float
     replicates: int
@@ -127,7 +128,7 @@ def bootstrap(
     )
     apparent = values(tuned.point, names)
 
-    def measure(i: int, name: str) -> Measure:
+    def measure(i: int, name: str) -> ResampledRate:
         in_bag, on_sample, out_of_bag = found.rates[:, 0, :, i].T
         if name in shares:
             interval = angle_interval(apparent[i], in_bag, on_sample, tail)
@@ -136,7 +137,7 @@ def bootstrap(
             interval = student_interval(
                 apparent[i], error, in_bag, on_sample, errors, tail, least=0.0
             )
-        return Measure(apparent[i], interval, in_bag, on_sample, out_of_bag)
+        return ResampledRate(apparent[i], interval, in_bag, on_sample, out_of_bag)
 
     return Bootstrap(
         tuned=tuned,
@@ -150,3 +151,57 @@ def bootstrap(
 def _mean(rates: FloatArray) -> float:
     known = rates[~np.isnan(rates)]
     return float(known.mean()) if len(known) else np.nan
+
+
+def angle_interval(
+    apparent: float, in_bag: FloatArray, on_sample: FloatArray, tail: float
+) -> Interval:
+    """Return the interval of a share, formed of angles (the arcsine of the root).
+
+    The spread of shares shrinks towards 0 and 1, that of the angles does not, so what was seen
+    around one share can be put on another.
+    """
+    low, high = _quantiles(_angle(on_sample) - _angle(in_bag), tail)
+    ends = _share(_angle(np.array(apparent)) + np.array([low, high]))
+    return Interval(*ends.tolist())
+
+
+def student_interval(
+    apparent: float,
+    error: float,
+    in_bag: FloatArray,
+    on_sample: FloatArray,
+    errors: FloatArray,
+    tail: float,
+    *,
+    least: float = -np.inf,
+) -> Interval:
+    """Return the interval of a mean or difference, formed of multiples of the standard error.
+
+    Where losses are few, or two rules differ in few rows, a rate that came out low also looks
+    more certain than it is. Each replicate is measured by its own standard error, and what was
+    seen is put on that of the sample (the bootstrap-t of Efron): so intervals reach further on
+    the side on which the truth is further away.
+    """
+    shift = on_sample - in_bag
+    # Without losses, or for one rule twice, both are zero.
+    ratio = np.divide(shift, errors, out=np.zeros_like(shift), where=shift != 0)
+    low, high = _quantiles(ratio, tail)
+    return Interval(max(least, apparent + error * low), max(least, apparent + error * high))
+
+
+def _quantiles(shift: FloatArray, tail: float) -> tuple[float, float]:
+    shift = shift[~np.isnan(shift)]
+    if not len(shift):
+        return np.nan, np.nan
+    # Of so many replicates and the truth, each is equally likely to be beyond these.
+    low, high = np.quantile(shift, [tail, 1 - tail], method="weibull").tolist()
+    return low, high
+
+
+def _angle(share: FloatArray) -> FloatArray:
+    return np.arcsin(np.sqrt(share))
+
+
+def _share(angle: FloatArray) -> FloatArray:
+    return np.asarray(np.sin(np.clip(angle, 0, np.pi / 2)) ** 2)

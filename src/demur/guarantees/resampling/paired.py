@@ -10,13 +10,11 @@ import numpy as np
 from demur.core.models import RejectionModel
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.guarantees.bootstrap import Measure
 from demur.guarantees.intervals import miss
-from demur.guarantees.limits import student_interval
-from demur.guarantees.parallel import Progress
-from demur.guarantees.replicates import Retuning, replicate, values
+from demur.guarantees.resampling.bootstrap import ResampledRate, student_interval
+from demur.guarantees.resampling.rates import measures
+from demur.guarantees.resampling.replicates import Progress, Retuning, replicate, values
 from demur.guarantees.splits import Seed
-from demur.guarantees.tally import measures
 from demur.tuning.charts import Directions
 from demur.tuning.result import Exact, Grid, Tuning
 from demur.tuning.tune import tune
@@ -28,7 +26,7 @@ class Comparison:
 
     first: Tuning
     second: Tuning
-    differences: Mapping[str, Measure]
+    differences: Mapping[str, ResampledRate]
     """By name, as in `Bootstrap.measures`; ``interval`` is for the true difference."""
     confidence: float
     replicates: int
@@ -88,12 +86,12 @@ def compare(
     apparent = np.array(values(tuned[0].point, names)) - values(tuned[1].point, names)
     differences = found.rates[:, 0] - found.rates[:, 1]
 
-    def measure(i: int) -> Measure:
+    def measure(i: int) -> ResampledRate:
         in_bag, on_sample, out_of_bag = differences[..., i].T
         interval = student_interval(
             float(apparent[i]), float(found.error[i]), in_bag, on_sample, found.errors[:, i], tail
         )
-        return Measure(float(apparent[i]), interval, in_bag, on_sample, out_of_bag)
+        return ResampledRate(float(apparent[i]), interval, in_bag, on_sample, out_of_bag)
 
     return Comparison(
         first=tuned[0],
