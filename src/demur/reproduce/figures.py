@@ -26,7 +26,7 @@ from demur.population import (
     risk_coverage,
     threshold_curve,
 )
-from demur.reproduce.methods import NAMES, PRECISION_RECALL, TPR_FPR, method_sample
+from demur.reproduce.table1 import NAMES, PRECISION_RECALL, TPR_FPR, method_sample
 
 # Colours that stay apart for colour-blind readers. D, the envelope, is a broad band under the
 # others, so that a method which coincides with it stays visible.

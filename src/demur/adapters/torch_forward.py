@@ -1,16 +1,85 @@
-"""Logits and features of one forward pass: where in a model they are read, and how."""
+"""One forward pass: what the network is called with, and where logits and features are read."""
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from demur.adapters.torch_batches import Batch
 from demur.errors import InvalidInputError
+
+LABELS = ("labels", "label")
+"""Keys under which a batch that is a dict keeps its labels."""
+
+_EVERY = 0.5  # seconds between two updates of the progress line
+
+
+class LoaderBatch(NamedTuple):
+    """Arguments of the network for one batch, and its labels where there are any."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    labels: Any = None
+
+    @classmethod
+    def read(cls, batch: Any) -> LoaderBatch:
+        """Take a batch apart; see `demur.adapters.torch.extract` for the forms."""
+        if isinstance(batch, Mapping):
+            key = next((key for key in LABELS if key in batch), None)
+            rest = {name: value for name, value in batch.items() if name != key}
+            if len(rest) == 1:
+                return cls(tuple(rest.values()), {}, batch.get(key))
+            return cls((), rest, batch.get(key))
+        if isinstance(batch, (tuple, list)):
+            if not batch:
+                raise InvalidInputError("a batch is empty: expected (inputs, labels)")
+            return cls.read_inputs(batch[0])._replace(labels=batch[1] if len(batch) > 1 else None)
+        return cls.read_inputs(batch)
+
+    @classmethod
+    def read_inputs(cls, inputs: Any) -> LoaderBatch:
+        """Take inputs without labels: a tensor, a tuple of them, or a dict of keywords."""
+        if isinstance(inputs, Mapping):
+            return cls((), dict(inputs))
+        return cls(tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,), {})
+
+    def to(self, device: torch.device | None) -> LoaderBatch:
+        """Move the tensors among the arguments."""
+        if device is None:
+            return self
+
+        def move(value: Any) -> Any:
+            return value.to(device) if isinstance(value, Tensor) else value
+
+        return LoaderBatch(
+            tuple(map(move, self.args)),
+            {name: move(value) for name, value in self.kwargs.items()},
+            self.labels,
+        )
+
+
+def device_of(model: nn.Module) -> torch.device | None:
+    """Return where the model lives, None if it has no tensors."""
+    tensors = (*model.parameters(), *model.buffers())
+    return tensors[0].device if tensors else None
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put the model in evaluation mode, and every part back in its own mode afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 class Outputs(NamedTuple):
@@ -48,7 +117,7 @@ class Tap:
         layer = None if self.name is None else model.get_submodule(self.name)
         return layer if isinstance(layer, nn.Linear) else None
 
-    def read(self, model: nn.Module, batch: Batch) -> Outputs:
+    def read(self, model: nn.Module, batch: LoaderBatch) -> Outputs:
         """Run the model on a batch."""
         if self.name is None:
             return Outputs(_logits(model(*batch.args, **batch.kwargs)), None)
@@ -131,3 +200,38 @@ def _name_of(model: nn.Module, layer: str | nn.Module | None) -> str | None:
             return str(name)
     shown = repr(layer) if isinstance(layer, str) else f"of type {type(layer).__name__}"
     raise InvalidInputError(f"the model has no layer {shown}; its layers are {list(names)}")
+
+
+def watched(batches: Iterable[Any], label: str, *, show: bool | None) -> Iterator[Any]:
+    """Pass the batches on and tell on standard error how many there were.
+
+    None shows the line on a terminal only.
+    """
+    if not (sys.stderr.isatty() if show is None else show):
+        yield from batches
+        return
+    total = _of_total(batches)
+    start = shown = time.monotonic()
+    done = 0
+
+    def write(end: str) -> None:
+        seconds = time.monotonic() - start
+        sys.stderr.write(f"\r\x1b[K{label}: {done:,}{total} batches, {seconds:.0f} s{end}")
+        sys.stderr.flush()
+
+    try:
+        for batch in batches:
+            yield batch
+            done += 1
+            if time.monotonic() - shown >= _EVERY:
+                shown = time.monotonic()
+                write("")
+    finally:
+        write("\n")
+
+
+def _of_total(batches: Iterable[Any]) -> str:
+    try:
+        return f" of {len(batches):,}"  # type: ignore[arg-type]
+    except TypeError:  # a loader of a stream has a length that cannot be asked for
+        return ""

@@ -4,13 +4,17 @@ Unpickling calls whatever the file names. Here a name is looked up in a short ta
 stand-ins; they know just enough of NumPy's pickle format to rebuild numeric arrays from raw
 bytes, and any other name ends the reading. Not even NumPy's own functions are called by the
 file: a forged dtype could make them read memory that is not theirs.
+
+A file of a few hundred bytes can also hold a container that is its own part in very many ways,
+say 60 tuples of which each holds the one before twice. Nothing here visits a container twice.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +25,7 @@ _NUMBERS = "biuf"
 
 
 def read_pickle(path: str | os.PathLike[str]) -> Any:
-    """Return the containers, text, numbers and numeric arrays of a pickle.
+    """Return the containers, text, numbers and numeric arrays of a pickle; tuples become lists.
 
     Raises
     ------
@@ -30,7 +34,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
     """
     try:
         with open(path, "rb") as file:
-            return _plain(_Unpickler(file).load())
+            return load_pickle(file)
     except InvalidInputError as error:
         raise InvalidInputError(f"{os.fspath(path)!r} is refused: {error}") from None
     except Exception as error:
@@ -40,16 +44,29 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
         ) from None
 
 
+def load_pickle(file: BinaryIO, *, encoding: str = "ASCII") -> Any:
+    """Return what `read_pickle` does, for callers who say themselves what went wrong.
+
+    Parameters
+    ----------
+    encoding
+        Of the texts that Python 2 wrote; ``"bytes"`` leaves them bytes.
+    """
+    return _plain(_Unpickler(file, encoding=encoding).load(), {})
+
+
 class _Dtype:
     """Stands in for `numpy.dtype`."""
 
-    def __init__(self, code: str, align: Any = False, copy: Any = True) -> None:
-        self.dtype: np.dtype[Any] = np.dtype(str(code))
+    def __init__(self, code: Any, align: Any = False, copy: Any = True) -> None:
+        if not isinstance(code, (str, bytes)):
+            raise InvalidInputError("it holds an array of a type that is not read")
+        self.dtype: np.dtype[Any] = np.dtype(code.decode() if isinstance(code, bytes) else code)
         if self.dtype.kind not in _NUMBERS:
             raise InvalidInputError(f"it holds an array of {self.dtype}, not of numbers")
 
     def __setstate__(self, state: Any) -> None:
-        self.dtype = self.dtype.newbyteorder(">" if state[1] == ">" else "<")
+        self.dtype = self.dtype.newbyteorder(">" if state[1] in (">", b">") else "<")
 
 
 class _Array:
@@ -86,7 +103,7 @@ class _Latin1(bytes):
 
     def __new__(cls, text: str, encoding: str = "latin1") -> _Latin1:
         if encoding != "latin1":
-            raise InvalidInputError(f"it encodes bytes as {encoding!r}")
+            raise InvalidInputError("it encodes bytes in another way than latin1")
         return super().__new__(cls, text.encode("latin1"))
 
     def __setstate__(self, state: Any) -> None:
@@ -113,8 +130,28 @@ class _Skipped:
         pass
 
 
-class _Unpickler(pickle.Unpickler):
-    """An unpickler that knows a handful of names and imports nothing."""
+def _list_since_mark(reader: Any) -> None:
+    """Take the step of the opcode TUPLE, but make a list."""
+    items = reader.pop_mark()
+    reader.append(items)
+
+
+def _list_of(length: int) -> Callable[[Any], None]:
+    """Return the step of an opcode for tuples of this length, which makes a list."""
+
+    def step(reader: Any) -> None:
+        start = len(reader.stack) - length
+        reader.stack[start:] = [reader.stack[start:]]
+
+    return step
+
+
+class _Unpickler(pickle._Unpickler):
+    """An unpickler that knows a handful of names, imports nothing and makes no tuples.
+
+    It is the one written in Python, whose steps can be replaced: in place of a tuple it makes a
+    list, which no dict or set takes for a key. The hash of a tuple visits all of its parts.
+    """
 
     # Classes all of them: a pickle can change the attributes of a function, not of these.
     stand_ins: ClassVar[dict[tuple[str, str], type]] = {
@@ -137,6 +174,14 @@ class _Unpickler(pickle.Unpickler):
         )
     }
 
+    dispatch: ClassVar[dict[int, Callable[..., None]]] = pickle._Unpickler.dispatch | {
+        pickle.TUPLE[0]: _list_since_mark,
+        pickle.EMPTY_TUPLE[0]: _list_of(0),
+        pickle.TUPLE1[0]: _list_of(1),
+        pickle.TUPLE2[0]: _list_of(2),
+        pickle.TUPLE3[0]: _list_of(3),
+    }
+
     def find_class(self, module: str, name: str) -> type:
         """Return the stand-in for a name; nothing is imported."""
         # The name of the module in the protocols of Python 2.
@@ -155,12 +200,18 @@ def _rebuilt(raw: Any, dtype: Any, shape: Any, order: Any) -> npt.NDArray[Any]:
     return np.frombuffer(bytes(raw), dtype.dtype).reshape(shape, order=order)
 
 
-def _plain(item: Any) -> Any:
-    """Replace the stand-ins by the arrays they have read."""
+def _plain(item: Any, known: dict[int, Any]) -> Any:
+    """Replace the stand-ins by the arrays they have read, each container once."""
     if isinstance(item, _Array):
         return item.array
-    if isinstance(item, dict):
-        return {key: _plain(value) for key, value in item.items()}
-    if isinstance(item, (list, tuple)):
-        return [_plain(value) for value in item]
-    return item
+    if not isinstance(item, (dict, list)):
+        return item
+    if id(item) not in known:
+        # Known before its parts are, since it may be a part of itself.
+        if isinstance(item, dict):
+            table = known[id(item)] = {}
+            table.update((key, _plain(value, known)) for key, value in item.items())
+        else:
+            row = known[id(item)] = []
+            row.extend(_plain(value, known) for value in item)
+    return known[id(item)]

@@ -1,4 +1,4 @@
-"""The best correct classification rate over all directions at equal FPR.
+"""OSCR, the area under the correct classification rate (CCR) over the FPR; the best CCR at an FPR.
 
 In one direction the rate at an FPR is that of the largest threshold whose FPR is at most
 this: a step function, constant from one OOD score to the next. With two scores the maximum of
@@ -7,6 +7,7 @@ these step functions over mu >= 0 is the upper envelope of horizontal segments.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -17,8 +18,10 @@ import numpy as np
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels import reference
 from demur.core.points import Points
-from demur.metrics._paths import from_nothing
-from demur.metrics._rates import Per, Rates
+from demur.core.sample import Sample
+from demur.metrics.areas import area_under_ccr, area_under_steps
+from demur.metrics.rates import Per, Rates, check_correctness, tie_groups
+from demur.metrics.rules import SingleScore, from_nothing, given
 from demur.tuning.charts import direction_set
 from demur.tuning.envelope import Search, cell_lines, is_swept, sweep_along, swept_directions
 from demur.tuning.prepared import Prepared
@@ -37,16 +40,56 @@ class Segments(NamedTuple):
     rules: Rules
 
 
-def best_ccr(prepared: Prepared, per: Per, search: Search) -> Segments:
+def oscr(sample: Sample | Prepared, *, per: Per = "accepted", search: Search = None) -> float:
+    """Return the area under the correct classification rate over the FPR.
+
+    The two definitions in use rank methods differently: name the one you report. Where no ID
+    row is accepted yet, the rate per accepted row is taken to be the first one there is. NaN
+    without OOD rows.
+
+    Parameters
+    ----------
+    sample
+        With losses of 0 and 1. Two scores: at each FPR the largest rate over mu >= 0, see
+        `ccr_fpr_curve`.
+    per
+        ``"accepted"``: correct among the accepted ID rows, 1 - selective risk, as in the
+        paper. ``"all"``: correct and accepted among all ID rows, as in Dhamija et al. and in
+        OpenOOD.
+    search
+        As in `auroc`. With two scores the exact area per accepted row takes time quadratic in
+        the number of rows: beyond some ten thousand a grid is the choice.
+
+    Examples
+    --------
+    >>> sample = Sample([0.1, 0.2, 0.7], [0, 1, 0], ood_scores=[0.15, 0.9])
+    >>> round(oscr(sample), 4), round(oscr(sample, per="all"), 4)
+    (0.8333, 0.5)
+    """
+    rows = given(sample)
+    check_correctness(rows.sample, per)
+    rates = Rates(rows.points.totals)
+    if rates.ood == 0:
+        return math.nan
+    if isinstance(rows, Prepared):
+        best = best_ccr(rows, per, search)
+        if len(best.start) == 0:
+            return math.nan
+        edges = np.r_[0, best.stop[:-1], rates.ood]
+        return area_under_steps(edges, rates.ccr(best.rules.id, best.rules.loss, per), rates.ood)
+    return area_under_ccr(tie_groups(rows.points), rates, per)
+
+
+def best_ccr(rows: SingleScore | Prepared, per: Per, search: Search) -> Segments:
     """Return the rules that make up the envelope, by rising OOD mass.
 
     The last stops one above the total OOD mass, so that it includes an FPR of 1. Below the
     first, no rule has a rate.
     """
-    points, rates = prepared.points, Rates(prepared.points.totals)
+    points, rates = rows.points, Rates(rows.points.totals)
     same_units = rates.totals.id_exponent == rates.totals.loss_exponent
-    if per == "all" and same_units and not is_swept(points, search):
-        return _most_correct(prepared, search)
+    if per == "all" and same_units and not is_swept(points, search) and isinstance(rows, Prepared):
+        return _most_correct(rows, search)
     return _best_at_equal_fpr(points, lambda nI, L: rates.ccr(nI, L, per), search)
 
 
@@ -76,7 +119,7 @@ def _best_at_equal_fpr(points: Points, height: Height, search: Search) -> Segmen
     return _envelope(batches, height, points)
 
 
-class _Batch(NamedTuple):
+class _CandidateSegments(NamedTuple):
     start: IntArray
     stop: IntArray
     id: IntArray
@@ -85,13 +128,15 @@ class _Batch(NamedTuple):
     lines: Lines
 
 
-def _settled_so_far(found: Segments, rules: Rules, settled: BoolArray) -> _Batch:
+def _settled_so_far(found: Segments, rules: Rules, settled: BoolArray) -> _CandidateSegments:
     known = rules.take(settled)
     start, stop = found.start[settled], found.stop[settled]
-    return _Batch(start, stop, known.id, known.ood, known.loss, known.lines.__getitem__)
+    return _CandidateSegments(start, stop, known.id, known.ood, known.loss, known.lines.__getitem__)
 
 
-def _all_rules(points: Points, search: Search, *, settled: bool = False) -> Iterator[_Batch]:
+def _all_rules(
+    points: Points, search: Search, *, settled: bool = False
+) -> Iterator[_CandidateSegments]:
     if is_swept(points, search):
         for direction in swept_directions(points, "nonneg", search):
             yield _swept(points, direction)
@@ -102,7 +147,7 @@ def _all_rules(points: Points, search: Search, *, settled: bool = False) -> Iter
     yield from _beside_ood(points, settled)
 
 
-def _swept(points: Points, direction: tuple[float, ...]) -> _Batch:
+def _swept(points: Points, direction: tuple[float, ...]) -> _CandidateSegments:
     swept, thresholds = sweep_along(points, direction)
     ood = np.r_[0, swept.ood.sum(axis=0), sum(points.totals.ood) + 1]
     rows = np.flatnonzero(ood[1:] > ood[:-1])
@@ -112,10 +157,10 @@ def _swept(points: Points, direction: tuple[float, ...]) -> _Batch:
         return np.column_stack([np.tile(direction, (len(asked), 1)), last[asked]])
 
     nI, L = np.r_[0, swept.id][rows], np.r_[0, swept.loss][rows]
-    return _Batch(ood[rows], ood[rows + 1], nI, ood[rows], L, lines)
+    return _CandidateSegments(ood[rows], ood[rows + 1], nI, ood[rows], L, lines)
 
 
-def _beside_ood(points: Points, settled: bool) -> Iterator[_Batch]:
+def _beside_ood(points: Points, settled: bool) -> Iterator[_CandidateSegments]:
     """Yield the rules that stop just below an OOD point."""
     chart = direction_set("nonneg").charts[0]
     x, y = chart.coordinates(points.scores)
@@ -128,7 +173,7 @@ def _beside_ood(points: Points, settled: bool) -> Iterator[_Batch]:
         lines = _below(cell_lines(chart, merged, cells))
         if settled:
             lines = settled_lines(points, lines, nI, start, L, "nonneg")
-        yield _Batch(start, cells.id, nI, start, L, lines)
+        yield _CandidateSegments(start, cells.id, nI, start, L, lines)
 
 
 def _below(lines: Lines) -> Lines:
@@ -140,7 +185,7 @@ def _below(lines: Lines) -> Lines:
     return below
 
 
-def _envelope(batches: Iterable[_Batch], height: Height, points: Points) -> Segments:
+def _envelope(batches: Iterable[_CandidateSegments], height: Height, points: Points) -> Segments:
     # Start from one segment below all others, so that there are no gaps.
     start, stop = np.array([0]), np.array([sum(points.totals.ood) + 1])
     rules = Rules(start, start, start, np.zeros((1, points.scores.shape[1] + 1)))
