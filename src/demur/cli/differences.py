@@ -16,7 +16,7 @@ from demur.errors import InfeasibleError
 from demur.guarantees.delong import AurocComparison, compare_auroc
 from demur.guarantees.intervals import Interval
 from demur.guarantees.resampling.paired import Comparison, compare
-from demur.report.evidence import measure_data
+from demur.report.plain_data import measure_data
 from demur.tuning.result import Grid
 
 _NO_WIDTH = (

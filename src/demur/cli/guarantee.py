@@ -29,7 +29,7 @@ from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.certified_tuning import CertifiedTuning, tune_certified
 from demur.guarantees.intervals import at_most_text
 from demur.guarantees.requirements import asked_text
-from demur.report.evidence import guarantee_data
+from demur.report.plain_data import guarantee_data
 
 
 def tune_promised(
