@@ -40,7 +40,7 @@ from demur.guarantees.intervals import miss
 from demur.guarantees.planning import shortage
 from demur.guarantees.requirements import Requirement, Sizes, refuse_unprovable
 from demur.guarantees.splits import Seed, refuse_weights, split
-from demur.tuning.charts import Directions
+from demur.tuning.directions import Directions
 from demur.tuning.prepared import Prepared, prepare
 from demur.tuning.result import Exact, Grid
 from demur.tuning.tune import tune

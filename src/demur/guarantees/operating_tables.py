@@ -26,7 +26,7 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.scores import midway
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.tuning.charts import Directions
+from demur.tuning.directions import Directions
 from demur.tuning.frontier import frontier
 from demur.tuning.infeasible import infeasible_error
 from demur.tuning.result import Certificate, Exact, Grid, Tuning

@@ -20,9 +20,9 @@ from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.metrics.rates import Groups, Per, Rates, prior, tie_groups
 from demur.metrics.rules import given
-from demur.tuning.envelope import Search
+from demur.tuning.operating_points import Search
 from demur.tuning.prepared import Prepared
-from demur.tuning.stairs import precision_stairs, roc_stairs
+from demur.tuning.staircases import precision_stairs, roc_stairs
 
 
 def auroc(sample: Sample | Prepared, *, search: Search = None) -> float:

@@ -33,10 +33,10 @@ from demur.metrics.rules import (
     rules_at,
     with_ood,
 )
-from demur.tuning.envelope import Search
+from demur.tuning.boundary import Rules
+from demur.tuning.operating_points import Search
 from demur.tuning.prepared import Prepared
-from demur.tuning.settle import Rules
-from demur.tuning.stairs import precision_stairs, risk_stairs, roc_stairs, settled_stairs
+from demur.tuning.staircases import precision_stairs, risk_stairs, roc_stairs, settled_stairs
 
 Interpolation = Literal["linear", "previous", "next", "none"]
 

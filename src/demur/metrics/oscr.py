@@ -22,11 +22,17 @@ from demur.core.sample import Sample
 from demur.metrics.areas import area_under_ccr, area_under_steps
 from demur.metrics.rates import Per, Rates, check_correctness, tie_groups
 from demur.metrics.rules import SingleScore, from_nothing, given
-from demur.tuning.charts import direction_set
-from demur.tuning.envelope import Search, cell_lines, is_swept, sweep_along, swept_directions
+from demur.tuning.boundary import Lines, Rules, settle, settled_lines
+from demur.tuning.directions import direction_set
+from demur.tuning.operating_points import (
+    Search,
+    cell_lines,
+    is_swept,
+    sweep_along,
+    swept_directions,
+)
 from demur.tuning.prepared import Prepared
-from demur.tuning.settle import Lines, Rules, settle, settled_lines
-from demur.tuning.stairs import roc_stairs
+from demur.tuning.staircases import roc_stairs
 
 Height = Callable[[IntArray, IntArray], FloatArray]
 """What must be large, from accepted ID and loss mass; NaN where it is undefined."""

@@ -19,8 +19,8 @@ from demur.errors import InfeasibleError
 from demur.metrics.oscr import best_ccr
 from demur.metrics.rates import Per, Rates, check_correctness, prior, share
 from demur.metrics.rules import given, roc_rules
-from demur.tuning.charts import Directions
-from demur.tuning.envelope import Search
+from demur.tuning.directions import Directions
+from demur.tuning.operating_points import Search
 from demur.tuning.prepared import Prepared
 from demur.tuning.tune import tune
 

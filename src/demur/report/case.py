@@ -14,7 +14,7 @@ from demur.core.program import Number
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.tuning.charts import Directions
+from demur.tuning.directions import Directions
 from demur.tuning.result import Exact, Grid, Tuning
 from demur.tuning.tune import tune
 

@@ -26,7 +26,7 @@ from demur.report.promises import PromiseEvidence, Promises, promises
 from demur.report.rows import Doubtful, Ids, Scatter, doubtful_rows, scatter
 from demur.report.summary import Seen, StatedBound, see, stated_bounds
 from demur.report.wording import decision
-from demur.tuning.charts import Directions
+from demur.tuning.directions import Directions
 from demur.tuning.result import Certificate, Exact, Grid, Tuning
 
 TITLE = "When to answer"

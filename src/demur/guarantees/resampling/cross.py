@@ -15,7 +15,7 @@ from demur.errors import InfeasibleError
 from demur.guarantees.resampling.rates import CountedRows
 from demur.guarantees.resampling.replicates import Progress, in_order
 from demur.guarantees.splits import Groups, Seed, fold_numbers, subset
-from demur.tuning.charts import Directions
+from demur.tuning.directions import Directions
 from demur.tuning.result import Exact, Grid, Tuning
 from demur.tuning.tune import tune
 

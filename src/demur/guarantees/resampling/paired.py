@@ -15,7 +15,7 @@ from demur.guarantees.resampling.bootstrap import ResampledRate, student_interva
 from demur.guarantees.resampling.rates import measures
 from demur.guarantees.resampling.replicates import Progress, Retuning, replicate, values
 from demur.guarantees.splits import Seed
-from demur.tuning.charts import Directions
+from demur.tuning.directions import Directions
 from demur.tuning.result import Exact, Grid, Tuning
 from demur.tuning.tune import tune
 

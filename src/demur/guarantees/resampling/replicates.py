@@ -25,7 +25,7 @@ from demur.guarantees.resampling.rates import (
     standard_errors,
 )
 from demur.guarantees.splits import Seed
-from demur.tuning.charts import Directions
+from demur.tuning.directions import Directions
 from demur.tuning.result import Exact, Grid
 from demur.tuning.retune import Retuner
 

@@ -13,22 +13,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.bound import Bound, cheap_masses, judge
-from demur._kernels.boxes import Boxes, Edges, join, take
-from demur._kernels.divide import divide, gather
 from demur._kernels.engines import Outcome, Status
-from demur._kernels.incumbent import Incumbent, Program
-from demur._kernels.leaf import cells_inside, cells_on_line
-from demur._kernels.lines import Chart, charts
-from demur._kernels.start import first_look
-from demur._kernels.tall import surviving
-from demur._kernels.tree import ID, Tree, prepare, reweight
+from demur._kernels.numpy_engine.bounds import Problem, Verdict, cheap_masses, judge
+from demur._kernels.numpy_engine.boxes import Boxes, Chart, Edges, box_masses, charts, join, take
+from demur._kernels.numpy_engine.hard_inputs import surviving
+from demur._kernels.numpy_engine.incumbent import Incumbent, first_look
+from demur._kernels.numpy_engine.leaves import cells_inside, cells_on_line
+from demur._kernels.numpy_engine.splitting import divide, gather
+from demur._kernels.numpy_engine.tree import FAN, ID, Tree
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
-
-__all__ = ["prepare", "reweight", "search"]
 
 # Boxes crossed by no more points than this are taken apart into cells.
 _FEW = 6
@@ -66,16 +62,15 @@ def search(
 
     The search looks for its own directions to begin with: `start` is not needed.
     """
-    run = _Search(tree, Program(objective, per_id, max(1, min_id), max_ood, ratio), gap, budget)
+    run = _Search(tree, Problem.of(objective, per_id, min_id, max_ood, ratio), gap, budget)
     return run.over([chart for quarter in quarters for chart in charts(tree, quarter)])
 
 
 class _Search:
-    def __init__(self, tree: Tree, program: Program, gap: float, budget: int | None) -> None:
+    def __init__(self, tree: Tree, problem: Problem, gap: float, budget: int | None) -> None:
         self.tree = tree
-        self.problem = program.problem()
-        self.incumbent = Incumbent(tree, program)
-        self.objective, self.per_id = program.objective, program.per_id
+        self.problem = problem
+        self.incumbent = Incumbent(tree, problem)
         self.gap = gap
         self.budget = np.inf if budget is None else budget
         self.boxes = 0
@@ -207,13 +202,12 @@ class _Search:
         self.boxes += 1
         return self.alive(accepted, crossing)
 
-    def judged(self, accepted: _Floats, crossing: _Floats) -> Bound:
+    def judged(self, accepted: _Floats, crossing: _Floats) -> Verdict:
         return judge(
             self.problem,
-            self.cheap,
+            self.cheap.prices,
             self.incumbent.best,
-            accepted,
-            crossing,
+            box_masses(accepted, crossing),
             ties=not self.incumbent.full,
             slack=self.gap,
         )
@@ -267,11 +261,11 @@ class _Search:
 
     def least(self) -> float:
         """Return what no half-plane can fall below, without having looked at any."""
-        _, id_, _ = (float(c) for c in self.objective)
-        return id_ if self.per_id else id_ * float(self.tree.mass[ID, -1])
+        id_ = self.problem.id
+        return id_ if self.problem.per_id else id_ * float(self.tree.mass[ID, -1])
 
 
 def points_in_first(tree: Tree, boxes: Boxes) -> int:
     """Return about how many points the crossing items of the first box hold."""
     level = np.searchsorted(tree.level, boxes.items[: boxes.start[1]], side="right") - 1
-    return int((8**level).sum())
+    return int((FAN**level).sum())

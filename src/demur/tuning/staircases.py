@@ -6,15 +6,21 @@ can do that, as long as levels are counts of rows; with other weights there are 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
 
-from demur._arrays import IntArray
-from demur.tuning.charts import direction_set
-from demur.tuning.envelope import Search, is_swept, staircase, undominated
+from demur._arrays import FloatArray, IntArray
+from demur.core.points import Points
+from demur.tuning.boundary import Rules, settle
+from demur.tuning.bounds_grid import Levels, best_for_all_bounds
+from demur.tuning.directions import Directions, direction_set
+from demur.tuning.operating_points import RuleBatch, Search, is_swept, operating_points
 from demur.tuning.prepared import FEW, Prepared
-from demur.tuning.settle import Rules, settle
+
+Cost = Callable[[IntArray, IntArray, IntArray], FloatArray]
+"""What must be small, from accepted ID, OOD and loss mass."""
 
 _NONNEG = direction_set("nonneg")
 # Whole-number weights are counts as long as they do not ask for many more levels than rows.
@@ -76,9 +82,57 @@ def _searched(
 ) -> Rules:
     pooled = prepared.points.ood.sum(axis=0, keepdims=True)
     points = replace(prepared.points, ood=pooled, loss=loss)
-    found = prepared.reweighted(points).all_bounds(_NONNEG, id_levels, ood_levels[None])
-    assert found is not None
-    rules, _ = found
+    levels = Levels(id_levels, ood_levels[None])
+    rules, _ = best_for_all_bounds(prepared.reweighted(points), _NONNEG, levels)
     order = np.lexsort((rules.ood, rules.id))
     first = np.append(True, np.diff(rules.id[order]) > 0)[: len(order)]
     return rules.take(order[first])
+
+
+def staircase(points: Points, directions: Directions, search: Search, cost: Cost) -> Rules:
+    """Return, for each bound from below on ID mass, the rule of least cost.
+
+    Rules come by rising ID mass. Equal costs go to the larger ID mass, then the smaller OOD
+    mass. An infinite cost bars a rule.
+    """
+    none = Rules.none(points.scores.shape[1])
+    found = _pareto(operating_points(points, directions, search), cost, none)
+    if is_swept(points, search):
+        return found
+    found, settled = settle(points, found, directions)
+    if settled.all():
+        return found
+    batches = operating_points(points, directions, search, settled=True)
+    return _pareto(batches, cost, found.take(settled))
+
+
+def _pareto(batches: Iterable[RuleBatch], cost: Cost, known: Rules) -> Rules:
+    """Return the rules, by rising ID mass, that no other beats in both ID mass and cost."""
+    best, best_cost = known, cost(known.id, known.ood, known.loss)
+    for batch in batches:
+        nO, some = batch.ood.sum(axis=0), batch.id > 0
+        price = np.full(len(nO), np.inf)
+        price[some] = cost(batch.id[some], nO[some], batch.loss[some])
+        # The cheapest known rule with at least as much ID mass comes next in the staircase.
+        rival = np.searchsorted(best.id, batch.id)
+        rival_cost = np.append(best_cost, np.inf)[rival]
+        same = (price == rival_cost) & (batch.id == np.append(best.id, 0)[rival])
+        fewer = same & (nO < np.append(best.ood, 0)[rival])
+        rows = np.flatnonzero((price < rival_cost) | fewer)
+        if len(rows) == 0:
+            continue
+        new = Rules(batch.id[rows], nO[rows], batch.loss[rows], batch.lines(rows))
+        found = new.found()
+        joint, price = Rules.joined(best, new.take(found)), np.append(best_cost, price[rows[found]])
+        kept = undominated(joint.id, price, joint.ood)
+        best, best_cost = joint.take(kept), price[kept]
+    return best
+
+
+def undominated(nI: IntArray, cost: FloatArray, nO: IntArray) -> IntArray:
+    """Return the rows, by rising ID mass, that none beats in ID mass and cost."""
+    order = np.lexsort((nO, cost, -nI))
+    falling = cost[order]
+    least_before = np.minimum.accumulate(np.append(np.inf, falling[:-1]))
+    kept: IntArray = order[falling < least_before][::-1]
+    return kept

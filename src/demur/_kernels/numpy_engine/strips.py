@@ -1,4 +1,4 @@
-"""Where lines cross strips.
+"""Slabs cut by chords into strips, and where lines cross them.
 
 The strips of a slab are numbered upwards. An item crosses the strips from `first` up to, but
 not including, `stop`; it is accepted in those from `stop` on and rejected in those before
@@ -12,12 +12,67 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.cuts import Slabs
-from demur._kernels.lines import EPS, Chart, at_most
+from demur._kernels.numpy_engine.boxes import EPS, Chart, Edges, at_most
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
+_Lines = tuple[_Floats, _Floats]
+# Arithmetic is several times faster than choosing by a mask.
+_HUGE = 2.0**100
+# Rows worked on together; their arrays stay in the cache.
+_CHUNK = 1 << 12
+
+
+class Slabs(NamedTuple):
+    """Slabs and the chords that cut them into strips."""
+
+    edges: Edges
+    strips: _Ints
+    """Number of strips of each slab."""
+    parts: _Ints
+    """Number of new boxes that the strips of each slab may form."""
+    middle: _Floats
+    """Shape (2, slabs): where the middle of the strips begins and ends."""
+    step: _Floats
+    """Distance of neighbouring chords."""
+    margin: _Floats
+    """How far rounding may put a line off."""
+    exact: _Bools
+    """Whether places within the margin are to be found exactly."""
+
+    def edge(self, slab: _Ints, strip: _Ints) -> _Floats:
+        """Return both ends of the lower edge of a strip; the strip after the last has the upper."""
+        low, high = self.edges.low.take(slab, axis=1), self.edges.high.take(slab, axis=1)
+        strips = self.strips.take(slab)
+        chord = self.middle.take(slab, axis=1) + (strip - strips / 2) * self.step.take(slab)
+        chord = np.minimum(np.maximum(chord, low), high)
+        return np.where(strip <= 0, low, np.where(strip >= strips, high, chord))
+
+
+def whole(edges: Edges, sizes: _Floats) -> Slabs:
+    """Return boxes as slabs of one strip."""
+    count = edges.t.shape[1]
+    return Slabs(
+        edges,
+        np.ones(count, np.int64),
+        np.ones(count, np.int64),
+        edges.low,
+        np.full(count, np.inf),
+        rounding_margin(edges, sizes),
+        np.zeros(count, bool),
+    )
+
+
+def rounding_margin(edges: Edges, sizes: _Floats) -> _Floats:
+    """Return how far rounding may put lines off, given upper bounds on their u and w."""
+    size = (
+        sizes[0]
+        + edges.t[1] * sizes[1]
+        + np.abs(edges.low).max(axis=0)
+        + np.abs(edges.high).max(axis=0)
+    )
+    return np.asarray(4 * EPS * size + float(np.finfo(np.float64).tiny))
 
 
 class Places(NamedTuple):
@@ -54,7 +109,7 @@ def _place(
             places = _place(chart, slabs, items.take(rows), slab.take(rows), doubt)
             first[rows], stop[rows] = places
         return first, stop
-    scale = _Scale.of(slabs, doubt)
+    scale = _ChordScale.of(slabs, doubt)
     for start in range(0, len(items), _CHUNK):
         chunk = slice(start, start + _CHUNK)
         some = items[chunk]
@@ -65,14 +120,7 @@ def _place(
     return first, stop
 
 
-_Lines = tuple[_Floats, _Floats]
-# Arithmetic is several times faster than choosing by a mask.
-_HUGE = 2.0**100
-# Rows worked on together; their arrays stay in the cache.
-_CHUNK = 1 << 12
-
-
-class _Scale(NamedTuple):
+class _ChordScale(NamedTuple):
     """How to turn v into a number of chords, at both ends of slabs."""
 
     t: _Floats
@@ -85,7 +133,7 @@ class _Scale(NamedTuple):
     fuzz: _Floats
 
     @classmethod
-    def of(cls, slabs: Slabs, doubt: float) -> _Scale:
+    def of(cls, slabs: Slabs, doubt: float) -> _ChordScale:
         rise = 1 / slabs.step
         return cls(
             slabs.edges.t,
@@ -99,7 +147,7 @@ class _Scale(NamedTuple):
 
 
 def _strips(
-    scale: _Scale, slab: _Ints, bottom: _Lines, top: _Lines | None
+    scale: _ChordScale, slab: _Ints, bottom: _Lines, top: _Lines | None
 ) -> tuple[_Floats, _Floats]:
     """Place ranges of lines, or single lines if there is no `top`."""
     rise, strips, fuzz = scale.rise.take(slab), scale.strips.take(slab), scale.fuzz.take(slab)

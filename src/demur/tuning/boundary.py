@@ -1,23 +1,42 @@
-"""Rules as lines, and lines made to mean in float64 what they mean on paper."""
+"""Boundaries: lines and the masses they accept, made to mean in float64 what they mean on paper.
+
+Every half-plane with the same accepted set has the same operating point on the sample. The one
+handed out has unit weights and a threshold midway between the two sides.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
+from demur._kernels import reference
 from demur.core.points import Points
 from demur.core.scores import combine, midway
-from demur.tuning.charts import Directions, DirectionSet, direction_set
-from demur.tuning.margin import spread, widest_line
+from demur.tuning.directions import Directions, DirectionSet, direction_set
+from demur.tuning.prepared import spread
 
 Lines = Callable[[IntArray], FloatArray]
 """Weights of the scores and threshold, shape (rows, k + 1), of the rows asked for."""
 
 # Entries of the largest table of rules x points.
 _CHUNK = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Accept when ``direction . scores <= threshold``; the masses that accepts."""
+
+    direction: tuple[float, ...]
+    threshold: float
+    id: int
+    ood: int
+    loss: int
+    width: float
+    """Width of the gap around the boundary, in spreads of the scores."""
 
 
 class Rules(NamedTuple):
@@ -44,6 +63,15 @@ class Rules(NamedTuple):
             np.concatenate([part.loss for part in parts]),
             np.concatenate([part.lines for part in parts]),
         )
+
+    @classmethod
+    def of_lines(cls, lines: list[Line], scores: int) -> Rules:
+        """Return lines of this many scores as rules."""
+        if not lines:
+            return cls.none(scores)
+        masses = np.array([(line.id, line.ood, line.loss) for line in lines], np.int64).T
+        weights = np.array([(*line.direction, line.threshold) for line in lines])
+        return cls(masses[0], masses[1], masses[2], weights)
 
     def take(self, rows: IntArray | BoolArray | slice) -> Rules:
         """Return some of the rules."""
@@ -117,8 +145,7 @@ def _widest(
     points: Points, line: FloatArray, scale: FloatArray, allowed: DirectionSet
 ) -> FloatArray:
     accepted = combine(line[:-1], points.scores) <= line[-1]
-    start = (float(line[0]), float(line[1]))
-    direction = np.array(widest_line(points.scores, accepted, start, scale, allowed).direction)
+    *direction, _ = reference.widest(points.scores, accepted, line[:2], scale, allowed.nonneg)
     return np.append(direction, combine(direction, points.scores)[accepted].max())
 
 

@@ -1,4 +1,4 @@
-"""Every operating point of a sample, in batches, and the best of them as a staircase.
+"""Every operating point of a sample, in batches.
 
 The operating points come as an iterable of batches, so that another enumeration can take the
 place of the one here: what is done with them needs only the masses and, for the few points
@@ -7,7 +7,7 @@ that are kept, a line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,17 +17,14 @@ from demur._kernels import reference
 from demur.core.points import Points
 from demur.core.scores import combine, midway
 from demur.errors import InvalidInputError
-from demur.tuning.charts import Chart, Directions, direction_set
-from demur.tuning.double import grid_directions
+from demur.tuning.boundary import Lines, settled_lines
+from demur.tuning.directions import Directions, Quarter, direction_set, grid_directions
 from demur.tuning.result import Exact, Grid
-from demur.tuning.settle import Lines, Rules, settle, settled_lines
 
 Search = Exact | Grid | None
-Cost = Callable[[IntArray, IntArray, IntArray], FloatArray]
-"""What must be small, from accepted ID, OOD and loss mass."""
 
 
-class Batch(NamedTuple):
+class RuleBatch(NamedTuple):
     """Accepted masses of some rules, and their lines on request."""
 
     id: IntArray
@@ -39,7 +36,7 @@ class Batch(NamedTuple):
 
 def operating_points(
     points: Points, directions: Directions, search: Search, *, settled: bool = False
-) -> Iterator[Batch]:
+) -> Iterator[RuleBatch]:
     """Yield the operating points of all rules with the allowed directions.
 
     Left out are rules whose last accepted point has no ID mass: giving it up costs nothing.
@@ -54,7 +51,7 @@ def operating_points(
         x, y = chart.coordinates(points.scores)
         merged = reference.merge(x, y, points.id, points.ood, points.loss)
         for cells in reference.pivot_cells(merged):
-            batch = Batch(cells.id, cells.ood, cells.loss, cell_lines(chart, merged, cells))
+            batch = RuleBatch(cells.id, cells.ood, cells.loss, cell_lines(chart, merged, cells))
             if settled:
                 total = cells.ood.sum(axis=0)
                 lines = settled_lines(points, batch.lines, batch.id, total, batch.loss, directions)
@@ -86,71 +83,22 @@ def sweep_along(points: Points, direction: tuple[float, ...]) -> tuple[reference
     return swept, midway(swept.value, np.append(swept.value[1:], np.inf)[: len(swept.value)])
 
 
-def cell_lines(chart: Chart, merged: reference.Merged, cells: reference.Cells) -> Lines:
+def cell_lines(chart: Quarter, merged: reference.Merged, cells: reference.PivotCells) -> Lines:
     """Return the lines through the pivot, one amid the directions of each cell."""
     axes = np.array([chart.start, chart.stop], float)
     x, y = merged.x[cells.pivot], merged.y[cells.pivot]
 
     def lines(rows: IntArray) -> FloatArray:
         weights = reference.weights_between(cells.low[rows], cells.high[rows])
-        return np.column_stack([weights @ axes, weights[:, 0] * x + weights[:, 1] * y])
+        return np.column_stack([weights @ axes, reference.along(weights.T, x, y)])
 
     return lines
 
 
-def staircase(points: Points, directions: Directions, search: Search, cost: Cost) -> Rules:
-    """Return, for each bound from below on ID mass, the rule of least cost.
-
-    Rules come by rising ID mass. Equal costs go to the larger ID mass, then the smaller OOD
-    mass. An infinite cost bars a rule.
-    """
-    none = Rules.none(points.scores.shape[1])
-    found = _pareto(operating_points(points, directions, search), cost, none)
-    if is_swept(points, search):
-        return found
-    found, settled = settle(points, found, directions)
-    if settled.all():
-        return found
-    batches = operating_points(points, directions, search, settled=True)
-    return _pareto(batches, cost, found.take(settled))
-
-
-def _swept(points: Points, direction: tuple[float, ...]) -> Batch:
+def _swept(points: Points, direction: tuple[float, ...]) -> RuleBatch:
     swept, thresholds = sweep_along(points, direction)
 
     def lines(rows: IntArray) -> FloatArray:
         return np.column_stack([np.tile(direction, (len(rows), 1)), thresholds[rows]])
 
-    return Batch(swept.id, swept.ood, swept.loss, lines)
-
-
-def _pareto(batches: Iterable[Batch], cost: Cost, known: Rules) -> Rules:
-    """Return the rules, by rising ID mass, that no other beats in both ID mass and cost."""
-    best, best_cost = known, cost(known.id, known.ood, known.loss)
-    for batch in batches:
-        nO, some = batch.ood.sum(axis=0), batch.id > 0
-        price = np.full(len(nO), np.inf)
-        price[some] = cost(batch.id[some], nO[some], batch.loss[some])
-        # The cheapest known rule with at least as much ID mass comes next in the staircase.
-        rival = np.searchsorted(best.id, batch.id)
-        rival_cost = np.append(best_cost, np.inf)[rival]
-        same = (price == rival_cost) & (batch.id == np.append(best.id, 0)[rival])
-        fewer = same & (nO < np.append(best.ood, 0)[rival])
-        rows = np.flatnonzero((price < rival_cost) | fewer)
-        if len(rows) == 0:
-            continue
-        new = Rules(batch.id[rows], nO[rows], batch.loss[rows], batch.lines(rows))
-        found = new.found()
-        joint, price = Rules.joined(best, new.take(found)), np.append(best_cost, price[rows[found]])
-        kept = undominated(joint.id, price, joint.ood)
-        best, best_cost = joint.take(kept), price[kept]
-    return best
-
-
-def undominated(nI: IntArray, cost: FloatArray, nO: IntArray) -> IntArray:
-    """Return the rows, by rising ID mass, that none beats in ID mass and cost."""
-    order = np.lexsort((nO, cost, -nI))
-    falling = cost[order]
-    least_before = np.minimum.accumulate(np.append(np.inf, falling[:-1]))
-    kept: IntArray = order[falling < least_before][::-1]
-    return kept
+    return RuleBatch(swept.id, swept.ood, swept.loss, lines)

@@ -9,24 +9,20 @@ search of boxes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.bound import Cheap
-from demur._kernels.boxes import Boxes, Edges
-from demur._kernels.divide import gather
-from demur._kernels.lines import EPS, Chart
-from demur._kernels.tree import ID, TAG, Tree
+from demur._kernels.numpy_engine.bounds import Cheap
+from demur._kernels.numpy_engine.boxes import EPS, Boxes, Chart, Edges, Zone, cut_t
+from demur._kernels.numpy_engine.splitting import Alive, gather
+from demur._kernels.numpy_engine.tree import ID, TAG, Tree
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
-_Bools = npt.NDArray[np.bool_]
-
-Judge = Callable[[_Floats, _Floats], _Bools]
 
 # Slabs of a chart to begin with, and the narrowest that are cut in two.
 _SLABS = 2
@@ -40,11 +36,9 @@ _FINE = 3.0
 
 
 class _Slab(NamedTuple):
-    """Half-planes with t[0] <= t <= t[1] between two edges, and the points that may cross it."""
+    """A narrow box over all v that still matter, and the points that may cross it."""
 
-    t: tuple[float, float]
-    low: tuple[float, float]
-    high: tuple[float, float]
+    zone: Zone
     points: _Ints
     accepted: _Floats
     """Masses that all its half-planes accept, besides those of `points`."""
@@ -73,35 +67,32 @@ class _Strips(NamedTuple):
         return left, left + self.lean
 
 
-def surviving(tree: Tree, chart: Chart, cheap: Cheap, judge: Judge) -> Iterator[Boxes]:
-    """Yield the boxes of a chart that `judge` cannot rule out."""
+def surviving(tree: Tree, chart: Chart, cheap: Cheap, alive: Alive) -> Iterator[Boxes]:
+    """Yield the boxes of a chart that `alive` cannot rule out."""
     slabs = _first_slabs(tree, chart)
     while slabs:
         slab = slabs.pop()
         strips = _cut(chart, slab)
         accepted, crossing = _masses(tree, cheap, slab, strips)
-        survives = judge(accepted, crossing)
+        survives = alive(accepted, crossing)
         if not survives.any():
             continue
         # A set that is accepted all over a strip is met where the next line crosses it.
         crossed = strips.crossed()
-        alive = np.flatnonzero(survives & (crossed > 0))
-        if len(alive) == 0:
+        left = np.flatnonzero(survives & (crossed > 0))
+        if len(left) == 0:
             continue
-        first, stop = int(alive[0]), int(alive[-1]) + 1
+        first, stop = int(left[0]), int(left[-1]) + 1
         crosses = np.flatnonzero((strips.stop > first) & (strips.first < stop))
         accepted[TAG, first] += tree.mass[TAG].take(slab.points[strips.stop <= first]).sum()
-        rest = slab._replace(
-            low=strips.edge(first),
-            high=strips.edge(stop),
-            points=slab.points.take(crosses),
-            accepted=accepted[:, first],
-        )
-        few = len(crosses) <= _FEW or crossed.take(alive).max() <= _THIN
-        if few or strips.flat or slab.t[1] - slab.t[0] < _NARROW:
+        zone = slab.zone._replace(low=strips.edge(first), high=strips.edge(stop))
+        rest = _Slab(zone, slab.points.take(crosses), accepted[:, first])
+        few = len(crosses) <= _FEW or crossed.take(left).max() <= _THIN
+        if few or strips.flat or zone.t[1] - zone.t[0] < _NARROW:
             yield _box(tree, chart, cheap, rest)
         else:
-            slabs += _halves(rest)
+            # The half with the smaller t comes first.
+            slabs += [rest._replace(zone=half) for half in cut_t(zone, 0.5)[::-1]]
 
 
 def _first_slabs(tree: Tree, chart: Chart) -> list[_Slab]:
@@ -115,22 +106,14 @@ def _first_slabs(tree: Tree, chart: Chart) -> list[_Slab]:
     nothing = np.zeros(len(tree.mass))
     slabs = []
     for (t0, low0, high0), (t1, low1, high1) in pairwise(ends):
-        slabs.append(_Slab((t0, t1), (low0, low1), (high0, high1), points, nothing))
+        zone = Zone(chart.unit, (t0, t1), (low0, low1), (high0, high1))
+        slabs.append(_Slab(zone, points, nothing))
     return slabs[::-1]
-
-
-def _halves(slab: _Slab) -> list[_Slab]:
-    (t0, t1), (low0, low1), (high0, high1) = slab.t, slab.low, slab.high
-    t, low, high = (t0 + t1) / 2, (low0 + low1) / 2, (high0 + high1) / 2
-    return [
-        slab._replace(t=(t, t1), low=(low, low1), high=(high, high1)),
-        slab._replace(t=(t0, t), low=(low0, low), high=(high0, high)),
-    ]
 
 
 def _cut(chart: Chart, slab: _Slab) -> _Strips:
     u, w = chart.u0.take(slab.points), chart.w0.take(slab.points)
-    (t0, t1), (low0, low1), (high0, high1) = slab.t, slab.low, slab.high
+    _, (t0, t1), (low0, low1), (high0, high1) = slab.zone
     lean = float(w.mean()) * (t1 - t0)
     left, right = u + t0 * w, u + t1 * w
     right -= lean
@@ -164,13 +147,13 @@ def _masses(tree: Tree, cheap: Cheap, slab: _Slab, strips: _Strips) -> tuple[_Fl
     crossing = np.zeros((3, strips.number))
     crossing[0] = add_up(tree.mass[ID], strips.first) - accepted[ID]
     crossing[1] = add_up(cheap.id, strips.first) - add_up(cheap.id, strips.stop)
-    if cheap.dearest > 0:
+    if cheap.prices.dearest > 0:
         crossing[2] = add_up(cheap.loss, strips.first) - add_up(cheap.loss, strips.stop)
     return accepted + slab.accepted[:, None], crossing
 
 
 def _box(tree: Tree, chart: Chart, cheap: Cheap, slab: _Slab) -> Boxes:
-    edges = Edges(*(np.array(ends)[:, None] for ends in (slab.t, slab.low, slab.high)))
+    edges = Edges(*(np.array(ends)[:, None] for ends in slab.zone[1:]))
     box = np.zeros(len(slab.points), np.int64)
     accepted = slab.accepted[:, None].copy()
     return gather(tree, chart, cheap, edges, chart.sizes, accepted, slab.points, box)

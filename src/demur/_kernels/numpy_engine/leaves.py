@@ -12,17 +12,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.bound import Problem
-from demur._kernels.boxes import Boxes
-from demur._kernels.lines import EPS, Chart
-from demur._kernels.tree import OOD, TAG, Tree, points_below
+from demur._kernels.numpy_engine.bounds import Problem
+from demur._kernels.numpy_engine.boxes import EPS, Boxes, Chart
+from demur._kernels.numpy_engine.tree import OOD, TAG, Tree, points_below
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
 
 
-class Cells(NamedTuple):
+class LeafCells(NamedTuple):
     """Cells of one chart, each with a point (t, v) inside it and half its height there."""
 
     mass: _Floats
@@ -32,7 +31,9 @@ class Cells(NamedTuple):
     room: _Floats
 
 
-def cells_inside(tree: Tree, chart: Chart, boxes: Boxes, problem: Problem, limit: float) -> Cells:
+def cells_inside(
+    tree: Tree, chart: Chart, boxes: Boxes, problem: Problem, limit: float
+) -> LeafCells:
     """Return the feasible cells of boxes crossed by few points, with values up to `limit`."""
     size = boxes.size
     place = np.arange(max(1, int(size.max(initial=0))))
@@ -88,7 +89,7 @@ def _cells_at(
     verticals: tuple[_Ints, _Floats],
     problem: Problem,
     limit: float,
-) -> Cells:
+) -> LeafCells:
     """Return the cells on vertical lines at t through boxes."""
     box, t = verticals
     u, w, point = lines
@@ -115,7 +116,7 @@ def _cells_at(
         mass[k] = boxes.accepted[k].take(box.take(line)) + sums[line, cell]
     bottom, top = bottom[line, cell], top[line, cell]
     room = (top - bottom) / 2
-    return Cells(mass, t.take(line), bottom + room, room)
+    return LeafCells(mass, t.take(line), bottom + room, room)
 
 
 def _edges_at(boxes: Boxes, box: _Ints, t: _Floats) -> tuple[_Floats, _Floats]:
@@ -130,10 +131,13 @@ def worth(problem: Problem, mass: _Floats, limit: float) -> _Bools:
     met = problem.allows(mass[0], mass[OOD:])
     met &= mass[0] >= 1
     value = problem.value(np.maximum(mass[0], 1), mass[1], mass[OOD:].sum(axis=0))
-    return met & (value <= limit)
+    met &= value <= limit
+    return met
 
 
-def cells_on_line(tree: Tree, chart: Chart, boxes: Boxes, problem: Problem, limit: float) -> Cells:
+def cells_on_line(
+    tree: Tree, chart: Chart, boxes: Boxes, problem: Problem, limit: float
+) -> LeafCells:
     """Return the feasible cells on the vertical line through the middle of the first box.
 
     All points below its crossing items are sorted, however many they are.
@@ -156,4 +160,4 @@ def cells_on_line(tree: Tree, chart: Chart, boxes: Boxes, problem: Problem, limi
     chosen = np.flatnonzero(worth(problem, mass, limit))
     bottom, top = bottom.take(cell.take(chosen)), top.take(cell.take(chosen))
     room = (top - bottom) / 2
-    return Cells(mass.take(chosen, axis=1), np.full(len(chosen), t), bottom + room, room)
+    return LeafCells(mass.take(chosen, axis=1), np.full(len(chosen), t), bottom + room, room)

@@ -8,7 +8,8 @@ to the root. An item has a bounding box and the sums of the masses below it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,22 @@ ID, LOSS, TAG, OOD = 0, 1, 2, 3
 # Scores are put on the curve by their approximate rank, read off this many quantiles of a sample.
 _KNOTS = 33
 _SAMPLE = 2048
+
+
+class Given(NamedTuple):
+    """The rows as they were handed in."""
+
+    scores: _Floats
+    id: _Ints
+    ood: _Ints
+    loss: _Ints
+
+    def present(self) -> Given:
+        """Return the rows that have any mass."""
+        some = np.flatnonzero((self.id > 0) | (self.ood > 0).any(axis=0))
+        if len(some) == len(self.id):
+            return self
+        return Given(self.scores[some], self.id[some], self.ood[:, some], self.loss[some])
 
 
 class Tree(NamedTuple):
@@ -44,6 +61,7 @@ class Tree(NamedTuple):
     """The rows handed in, along the curve."""
     start: _Ints
     """Where in `row` each point begins."""
+    given: Given
 
     @property
     def points(self) -> int:
@@ -61,13 +79,12 @@ def prepare(scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints) -> Tree:
     start = np.flatnonzero(_changes(x, y))
     first, children, level = _levels(len(start))
     corner = np.empty((4, level[-1]))
-    corner[0, : len(start)] = corner[1, : len(start)] = x.take(start)
-    corner[2, : len(start)] = corner[3, : len(start)] = y.take(start)
-    for below, here, above in zip(level[:-2], level[1:-1], level[2:], strict=True):
-        groups = np.arange(0, here - below, FAN)
-        for k, smaller_or_larger in enumerate((np.minimum, np.maximum) * 2):
-            smaller_or_larger.reduceat(corner[k, below:here], groups, out=corner[k, here:above])
-    empty = Tree(corner, np.empty((0, 0)), np.empty(0, bool), first, children, level, row, start)
+    corner[:2, : len(start)], corner[2:, : len(start)] = x.take(start), y.take(start)
+    fill_up(corner[::2], level, np.minimum)
+    fill_up(corner[1::2], level, np.maximum)
+    nothing = np.empty((0, 0)), np.empty(0, bool)
+    given = Given(scores, id, ood, loss)
+    empty = Tree(corner, *nothing, first, children, level, row, start, given)
     return reweight(empty, id, ood, loss)
 
 
@@ -80,16 +97,26 @@ def reweight(tree: Tree, id: _Ints, ood: _Ints, loss: _Ints) -> Tree:
     held = (mass[ID, :points] > 0) | (mass[LOSS, :points] > 0)
     held |= (mass[OOD:, :points] > 0).any(axis=0)
     mass[TAG, :points] = _tags(points) * held
-    for row in mass:
-        add_up(row, tree.level)
-    return tree._replace(mass=mass, alive=mass[TAG] > 0)
+    fill_up(mass, tree.level, np.add)
+    given = Given(tree.given.scores, id, ood, loss)
+    return tree._replace(mass=mass, alive=mass[TAG] > 0, given=given)
 
 
-def add_up(values: _Floats, level: _Ints) -> None:
-    """Fill in the sums of the nodes, given the values of the points."""
+def fill_up(rows: npt.NDArray[Any], level: _Ints, combine: np.ufunc) -> None:
+    """Fill in what the nodes have together, given rows (..., items) of what the points have."""
     for below, here, above in zip(level[:-2], level[1:-1], level[2:], strict=True):
         groups = np.arange(0, here - below, FAN)
-        np.add.reduceat(values[below:here], groups, out=values[here:above])
+        for row in rows:
+            combine.reduceat(row[below:here], groups, out=row[here:above])
+
+
+def level_starts(points: int) -> _Ints:
+    """Return the first item of each level, the points being level 0, and the number of items."""
+    level, size = [0, points], points
+    while size > 1:
+        size = -(-size // FAN)
+        level.append(level[-1] + size)
+    return np.array(level)
 
 
 def ranges(first: _Ints, count: _Ints) -> tuple[_Ints, _Ints]:
@@ -111,15 +138,13 @@ def points_below(tree: Tree, items: _Ints) -> tuple[_Ints, _Ints]:
 
 def _levels(points: int) -> tuple[_Ints, _Ints, _Ints]:
     """Return first child and number of children of all items, and where the levels begin."""
-    level, size = [0, points], points
+    level = level_starts(points)
     first, children = [np.zeros(points, np.int64)], [np.zeros(points, np.int64)]
-    while size > 1:
-        below, starts = level[-2], np.arange(0, size, FAN)
+    for below, here in pairwise(level[:-1].tolist()):
+        starts = np.arange(0, here - below, FAN)
         first.append(below + starts)
-        children.append(np.minimum(FAN, size - starts))
-        size = len(starts)
-        level.append(level[-1] + size)
-    return np.concatenate(first), np.concatenate(children), np.array(level)
+        children.append(np.minimum(FAN, here - below - starts))
+    return np.concatenate(first), np.concatenate(children), level
 
 
 def _tags(points: int) -> _Floats:
@@ -138,8 +163,7 @@ def _curve(scores: _Floats) -> _Ints:
     """Return the rows in Z-order, equal points next to each other."""
     index_bits = max(len(scores) - 1, 1).bit_length()
     bits = min((64 - index_bits) // 2, 24)
-    key = _spread_bits(_rank(scores[:, 0], bits)) << np.uint64(1)
-    key |= _spread_bits(_rank(scores[:, 1], bits))
+    key = interleaved(_rank(scores[:, 0], bits), _rank(scores[:, 1], bits))
     key <<= np.uint64(index_bits)
     key |= np.arange(len(scores), dtype=np.uint64)
     key.sort()
@@ -161,8 +185,14 @@ def _rank(values: _Floats, bits: int) -> npt.NDArray[np.uint64]:
     return (np.clip(rank, 0, len(knots) - 1) * scale).astype(np.uint64)
 
 
-def _spread_bits(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Put a zero between any two bits of 32-bit integers."""
+def interleaved(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return places along a Z-order curve: the bits of both integers, below 2**31, in turns."""
+    place: npt.NDArray[Any] = (_spread_bits(x) << 1) | _spread_bits(y)
+    return place
+
+
+def _spread_bits(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Put a zero between any two bits."""
     for shift, kept in (
         (16, 0x0000FFFF0000FFFF),
         (8, 0x00FF00FF00FF00FF),
@@ -170,7 +200,7 @@ def _spread_bits(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         (2, 0x3333333333333333),
         (1, 0x5555555555555555),
     ):
-        values = (values | (values << np.uint64(shift))) & np.uint64(kept)
+        values = (values | (values << shift)) & kept
     return values
 
 
