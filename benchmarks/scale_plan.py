@@ -119,7 +119,7 @@ def _print_rates(passes: dict[str, Pass], options: argparse.Namespace, width: fl
 
 
 def _print_plan(passes: dict[str, Pass], options: argparse.Namespace, width: float) -> None:
-    from demur.tuning.streamed.plan import Plan
+    from demur.tuning.streamed.plan import StreamPlan
 
     print(
         f"Estimate for {options.nodes} nodes of {options.cores} cores and "
@@ -133,7 +133,7 @@ def _print_plan(passes: dict[str, Pass], options: argparse.Namespace, width: flo
     cells = passes["histogram"].bytes / max(passes["histogram"].times, 1)
     for rows in options.targets:
         fetched = rows * fetched_share
-        limit = Plan.of(rows, 2, options.memory).fetched
+        limit = StreamPlan.of(rows, 2, options.memory).fetched
         finer = max(0, math.ceil(math.log(fetched / limit, _REFINE)))
         fetched = min(fetched, limit)
         times = {name: max(1, one.times) for name, one in passes.items()}

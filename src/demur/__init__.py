@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from demur import population as population
     from demur import report as report
     from demur import sources as sources
-    from demur.core.bounds import Bound, ExpectedCost
-    from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, TprFprModel
+    from demur.core.models import Bound, ExpectedCost, RejectionModel
+    from demur.core.paper_models import CostModel, PrecisionRecallModel, TprFprModel
     from demur.core.rates import OperatingPoint, evaluate
     from demur.core.rule import Rule
     from demur.core.sample import Sample
@@ -73,8 +73,8 @@ __all__ = [
 ]
 
 _NAMES = {
-    "core.bounds": ("Bound", "ExpectedCost"),
-    "core.models": ("CostModel", "PrecisionRecallModel", "RejectionModel", "TprFprModel"),
+    "core.models": ("Bound", "ExpectedCost", "RejectionModel"),
+    "core.paper_models": ("CostModel", "PrecisionRecallModel", "TprFprModel"),
     "core.rates": ("OperatingPoint", "evaluate"),
     "core.rule": ("Rule",),
     "core.sample": ("Sample",),

@@ -9,6 +9,8 @@ BLOCKED = [
     "narwhals",
     "click",
     "matplotlib",
+    "jinja2",
+    "markupsafe",
     "sklearn",
     "pandas",
     "polars",

@@ -21,10 +21,9 @@ from demur.reproduce.data_sets import image_set  # noqa: E402
 from demur.reproduce.networks import NETWORKS  # noqa: E402
 from demur.reproduce.networks_weights import load_weights  # noqa: E402
 from demur.reproduce.table2 import fpr_target  # noqa: E402
-from demur.reproduce.table2_activations import Runner  # noqa: E402
-from demur.reproduce.table2_cache import Cache  # noqa: E402
+from demur.reproduce.table2_cache import Cache, Runner  # noqa: E402
 from demur.reproduce.table2_scores import Place, compute_scores  # noqa: E402
-from demur.reproduce.table2_setups import PAIRS, SETUPS, SINGLES, Part, Splits  # noqa: E402
+from demur.reproduce.table2_setups import PAIRS, SETUPS, SINGLES, SetPart, Splits  # noqa: E402
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 DATA = Path(os.environ.get("DEMUR_DATA", SHARED))
@@ -158,7 +157,7 @@ def test_splits_name_the_lists_of_the_setups():
         part.split
         for setup in SETUPS.values()
         for part in (setup.test, setup.validation, setup.ood_validation, *setup.ood.values())
-        if isinstance(part, Part) and part.split is not None
+        if isinstance(part, SetPart) and part.split is not None
     }
     assert len(wanted) == 10
     if SPLITS is None:

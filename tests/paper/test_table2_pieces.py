@@ -20,10 +20,8 @@ from tiny_sets import digits, python2_batch, write_idx, write_mnist_setup  # noq
 from demur import Grid, Sample, metrics  # noqa: E402
 from demur.errors import InvalidInputError  # noqa: E402
 from demur.reproduce import data_download  # noqa: E402
-from demur.reproduce.data_batches import read_batch  # noqa: E402
-from demur.reproduce.data_images import Transform, augmented, jpeg_coded  # noqa: E402
-from demur.reproduce.data_sets import image_set  # noqa: E402
-from demur.reproduce.networks import NETWORKS  # noqa: E402
+from demur.reproduce.data_sets import image_set, jpeg_coded, read_batch  # noqa: E402
+from demur.reproduce.networks import NETWORKS, Transform, augmented  # noqa: E402
 from demur.reproduce.networks_weights import (  # noqa: E402
     load_weights,
     model_tensors,
@@ -34,7 +32,7 @@ from demur.reproduce.networks_weights import (  # noqa: E402
 )
 from demur.reproduce.table2_areas import SortedAreas  # noqa: E402
 from demur.reproduce.table2_cache import Cache  # noqa: E402
-from demur.reproduce.table2_setups import SETUPS, Part, Splits  # noqa: E402
+from demur.reproduce.table2_setups import SETUPS, SetPart, Splits  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -136,6 +134,17 @@ def test_batches_of_python_2_are_read(tmp_path):
     read = read_batch(tmp_path / "b")
     assert (read["data"] == rows).all()
     assert read["labels"] == [3, 1, 4, 1]
+
+
+def test_batches_with_labels_that_have_no_end_are_refused(tmp_path):
+    write_mnist_setup(tmp_path)
+    rows = np.zeros((1, 3072), np.uint8)
+    # A tuple that holds a tuple twice, and so on: 2**60 parts for who visits them all.
+    endless = b"K\x01K\x02\x86" + b"2\x86" * 60
+    content = python2_batch(rows, []).replace(b"](e", endless)
+    (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(content)
+    with pytest.raises(InvalidInputError, match="not a list of numbers"):
+        image_set("cifar10-test", tmp_path).load()
 
 
 class _Bomb:
@@ -315,7 +324,7 @@ def test_splits_must_fit_their_sets(tmp_path):
     splits = Splits.read(tmp_path / "s.npz")
     part = SETUPS["mnist"].test
     assert splits.rows(part, 10).tolist() == [5, 2, 9]
-    assert splits.rows(Part("mnist-test", None), 3).tolist() == [0, 1, 2]
+    assert splits.rows(SetPart("mnist-test", None), 3).tolist() == [0, 1, 2]
     with pytest.raises(InvalidInputError, match="does not fit"):
         splits.rows(part, 9)
 

@@ -9,29 +9,30 @@ import numpy as np
 import pytest
 from instances import random_model, random_rows, to_sample
 
-from demur._kernels import branch, compiled, exact, reference, tall
+from demur._kernels import compiled, exact, numpy_engine, reference
+from demur._kernels.numpy_engine import branch_and_bound, hard_inputs
 from demur.core.points import Points
-from demur.tuning.charts import direction_set
+from demur.tuning.directions import direction_set
 from demur.tuning.prepared import kernel_arguments
 
 
 class Slabs:
     """The NumPy engine, made to take every input for a hard one and to cut it finely."""
 
-    prepare = staticmethod(branch.prepare)
-    reweight = staticmethod(branch.reweight)
+    prepare = staticmethod(numpy_engine.prepare)
+    reweight = staticmethod(numpy_engine.reweight)
 
     @staticmethod
     def search(*arguments, **options):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(branch, "_EASY", -1.0)
-            patch.setattr(tall, "_FEW", 24)
-            patch.setattr(tall, "_THIN", 6)
-            return branch.search(*arguments, **options)
+            patch.setattr(branch_and_bound, "_EASY", -1.0)
+            patch.setattr(hard_inputs, "_FEW", 24)
+            patch.setattr(hard_inputs, "_THIN", 6)
+            return numpy_engine.search(*arguments, **options)
 
 
 ENGINES = [
-    pytest.param(branch, id="numpy"),
+    pytest.param(numpy_engine, id="numpy"),
     pytest.param(Slabs, id="numpy-slabs"),
     pytest.param(
         compiled,

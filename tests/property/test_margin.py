@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from demur._kernels import compiled
-from demur.tuning.charts import direction_set
-from demur.tuning.margin import sides, widest_line
+from demur._kernels.reference import sides, widest
+from demur.tuning.directions import direction_set
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="the extension is not built")
 
@@ -35,11 +35,10 @@ def test_compiled_equals_plain(directions):
         none = np.zeros_like(mass)
         tree = compiled.prepare(scores, mass, none[None], none)
         rows = mass > 0
-        plain = widest_line(scores[rows], accepted[rows], tuple(weight), scale, allowed)
-        nonneg = allowed.risk_nonneg, allowed.ood_nonneg
-        *direction, width = compiled.widest(tree, weight, v, scale, nonneg)
+        *_, plain = widest(scores[rows], accepted[rows], weight, scale, allowed.nonneg)
+        *direction, width = compiled.widest(tree, weight, v, scale, allowed.nonneg)
         # Which of two equally wide gaps is found depends on the order of the points.
-        assert width == pytest.approx(plain.width, rel=1e-9)
+        assert width == pytest.approx(plain, rel=1e-9)
         along = tuple(direction / np.hypot(*direction))
         assert compiled.sides(tree, weight, v, np.array(along)) == sides(
             scores[rows], accepted[rows], along

@@ -15,10 +15,9 @@ from streams import (
 
 import demur as dm
 from demur.sources.arrays import ArraySource
-from demur.tuning.charts import direction_set
-from demur.tuning.streamed.plan import Plan
-from demur.tuning.streamed.solve import Streamed
-from demur.tuning.streamed.tune import tune_source
+from demur.tuning.directions import direction_set
+from demur.tuning.streamed.plan import StreamPlan
+from demur.tuning.streamed.tune import Streamed, tune_source
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -37,7 +36,9 @@ def test_tuning_is_that_of_memory(seed):
     ood = "worst" if not cost and rng.random() < 0.3 else "pooled"
     # Few bins and a small sample leave much open; a small memory makes the bins finer.
     fetched = int(rng.choice([60, 10**6, 10**6]))
-    plan = Plan(int(rng.choice([5, 50, 200])), int(rng.choice([2, 8, 32])), fetched, boxes=300)
+    plan = StreamPlan(
+        int(rng.choice([5, 50, 200])), int(rng.choice([2, 8, 32])), fetched, boxes=300
+    )
     if seed % 3:
         # A closer look at whatever is left open.
         plan = replace(plan, plenty=0, thin=int(rng.choice([2, 8, 64])))
@@ -66,7 +67,7 @@ def test_fetches_a_small_part_of_many_rows():
         return rows
 
     source.rows = counted
-    plan = Plan(sample=20_000, bins=256, fetched=100_000)
+    plan = StreamPlan(sample=20_000, bins=256, fetched=100_000)
     there = tune_source(source, model, direction_set("nonneg"), dm.Exact(), plan=plan)
     here = dm.tune(sample, model)
     assert there.point == here.point and there.certificate.status == "optimal"
@@ -88,7 +89,7 @@ def test_finer_bins_where_memory_is_short():
         return plain_histogram(bins, measure, strips=strips, within=within)
 
     source.histogram = counted
-    plan = Plan(sample=2000, bins=16, fetched=4000)
+    plan = StreamPlan(sample=2000, bins=16, fetched=4000)
     there = tune_source(source, model, direction_set("nonneg"), dm.Exact(), plan=plan)
     assert finer[0] is False and len(finer) > 1 and all(finer[1:])
     assert there.point == dm.tune(sample, model).point
@@ -98,7 +99,7 @@ def test_too_little_memory_says_so():
     rng = np.random.default_rng(2)
     sample = dm.Sample(rng.normal(size=(3000, 2)), rng.random(3000) < 0.5)
     source, model = ArraySource(sample), dm.TprFprModel(0.5)
-    plan = Plan(sample=100, bins=4, fetched=1, boxes=50)
+    plan = StreamPlan(sample=100, bins=4, fetched=1, boxes=50)
     with pytest.raises(dm.InvalidInputError, match="rows would have to be held"):
         tune_source(source, model, direction_set("circle"), dm.Exact(), plan=plan)
 
@@ -149,7 +150,7 @@ def test_frontier_is_that_of_memory(seed):
 def test_a_search_after_one_that_cut_cells_finds_what_it_finds_alone():
     sample = informative_sample(np.random.default_rng(3), 3000)
     # Coarse bins leave more rows open than may be held, so cells are cut.
-    plan, allowed = Plan(200, 8, fetched=700, boxes=300), direction_set("nonneg")
+    plan, allowed = StreamPlan(200, 8, fetched=700, boxes=300), direction_set("nonneg")
     models = [dm.TprFprModel(0.8, 0.2), dm.TprFprModel(0.5, 0.05), dm.TprFprModel(0.9, 0.6)]
     stream = Streamed(ArraySource(sample), models, allowed, plan=plan)
     layers = []

@@ -6,8 +6,8 @@ from streams import check_against_memory, informative_sample
 
 import demur as dm
 from demur.sources.arrays import ArraySource
-from demur.tuning.charts import direction_set
-from demur.tuning.streamed.plan import Plan
+from demur.tuning.directions import direction_set
+from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.tune import tune_source
 
 BENDS = [
@@ -67,7 +67,7 @@ def compare(seed):
     rng = np.random.default_rng(seed)
     sample, directions = bent_sample(rng, seed)
     model = MODELS[int(rng.integers(len(MODELS)))]
-    plan = Plan(1000, 32, 10**6, boxes=3000, plenty=0, thin=int(rng.choice([8, 64])))
+    plan = StreamPlan(1000, 32, 10**6, boxes=3000, plenty=0, thin=int(rng.choice([8, 64])))
     source = Watched(sample)
 
     def there():
@@ -82,7 +82,7 @@ def test_fetches_less():
     model, fetched, risk = dm.TprFprModel(0.8, 0.9), [], []
     for plenty, rows in ((None, "rows"), (0, "thin rows")):
         source = Watched(sample)
-        plan = Plan(sample=20_000, bins=128, fetched=10**6, plenty=plenty, thin=256)
+        plan = StreamPlan(sample=20_000, bins=128, fetched=10**6, plenty=plenty, thin=256)
         tuned = tune_source(source, model, direction_set("nonneg"), dm.Exact(), plan=plan)
         *counted, (kind, number) = source.asked
         assert kind == rows

@@ -9,9 +9,9 @@ from streams import DIRECTIONS, random_sample
 
 import demur as dm
 from demur.sources.arrays import ArraySource
-from demur.tuning.charts import direction_set
+from demur.tuning.directions import direction_set
 from demur.tuning.streamed.frontier import rules_of_source
-from demur.tuning.streamed.plan import Plan
+from demur.tuning.streamed.plan import StreamPlan
 
 MASSES = ("selective_risk", "accepted_id", "accepted_ood", "accepted_loss")
 
@@ -46,7 +46,9 @@ def test_every_pair_of_bounds_has_the_rule_of_memory(seed):
     here = dm.frontier(sample, min_tpr=levels[0], max_fpr=levels[1], directions=directions, ood=ood)
     # Few bins and a small sample leave much open; a small memory leaves one search per rule.
     fetched = int(rng.choice([60, 200, 10**6]))
-    plan = Plan(int(rng.choice([5, 50, 200])), int(rng.choice([2, 8, 32])), fetched, boxes=300)
+    plan = StreamPlan(
+        int(rng.choice([5, 50, 200])), int(rng.choice([2, 8, 32])), fetched, boxes=300
+    )
     source = ArraySource(sample, batch=int(rng.choice([50, 10**6])))
     try:
         totals, rules, cells = rules_of_source(

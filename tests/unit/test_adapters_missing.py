@@ -57,6 +57,24 @@ def test_files_name_their_extra(package, tmp_path):
     assert f"'demur[{extra}]'" in out
 
 
+def test_adapters_are_attributes_of_demur():
+    code = """
+    print(dir(dm.adapters), "sklearn" in sys.modules)
+    print(dm.adapters.sklearn.SelectiveClassifier.__name__, "torch" in sys.modules)
+    print(dm.adapters.torch.SelectiveModule.__name__)
+    print(dm.adapters.openood.sample_from_openood.__name__)
+    print(hasattr(dm.adapters, "keras"))
+    """
+    assert run(code).split("\n") == [
+        "['openood', 'sklearn', 'torch'] False",
+        "SelectiveClassifier False",
+        "SelectiveModule",
+        "sample_from_openood",
+        "False",
+        "",
+    ]
+
+
 def test_import_brings_no_framework():
     code = """
     import demur.adapters

@@ -11,7 +11,7 @@ from torch import nn
 
 import demur as dm
 from demur.adapters.torch import StoredActivations, extract
-from demur.adapters.torch_batches import Batch
+from demur.adapters.torch_forward import LoaderBatch
 
 
 class Net(nn.Module):
@@ -225,7 +225,7 @@ def test_half_precision_models_give_at_least_single_precision(net, loader):
 
 
 def test_inputs_follow_the_model_to_its_device():
-    moved = Batch((torch.zeros(2), "text"), {"mask": torch.ones(2)}).to(torch.device("meta"))
+    moved = LoaderBatch((torch.zeros(2), "text"), {"mask": torch.ones(2)}).to(torch.device("meta"))
     assert moved.args[0].device.type == moved.kwargs["mask"].device.type == "meta"
     assert moved.args[1] == "text"
 

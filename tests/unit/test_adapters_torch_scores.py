@@ -9,7 +9,7 @@ from torch import nn
 
 import demur as dm
 from demur.adapters.torch import SelectiveModule
-from demur.adapters.torch_scores import Evidence, score_of
+from demur.adapters.torch_scores import DetectorInputs, score_of
 from demur.detectors import (
     CATALOG,
     Activations,
@@ -47,7 +47,7 @@ def activations(seed, n, *, features=9, classes=4, scale=1.0):
 
 def in_torch(detector, rows):
     parts = (torch.tensor(part) for part in (rows.logits, rows.features, rows.weight, rows.bias))
-    return score_of(detector)(Evidence(*parts)).numpy()
+    return score_of(detector)(DetectorInputs(*parts)).numpy()
 
 
 def with_edges(rows):
@@ -92,7 +92,7 @@ def test_neighbour_distances_keep_their_digits_where_products_lose_them():
         logits=np.zeros((20, 2)),
     )
     fitted = Knn(k=3).fit(bank)
-    evidence = Evidence(torch.zeros(20, 2), torch.tensor(queries.features), None, None)
+    evidence = DetectorInputs(torch.zeros(20, 2), torch.tensor(queries.features), None, None)
     got = score_of(fitted)(evidence).numpy()
     # The ranks near the third are compared by exact differences, so nearly all digits are right;
     # half the squared distance, about 1e-14, has but two digits left in float64.
@@ -102,7 +102,9 @@ def test_neighbour_distances_keep_their_digits_where_products_lose_them():
 def test_repeated_rows_of_the_bank():
     rows = np.repeat(np.eye(3), 20, axis=0)
     fitted = Knn(k=21).fit(Activations(features=rows))
-    evidence = Evidence(torch.zeros(1, 2), torch.tensor([[2.0, 0.0, 0.0]]).double(), None, None)
+    evidence = DetectorInputs(
+        torch.zeros(1, 2), torch.tensor([[2.0, 0.0, 0.0]]).double(), None, None
+    )
     assert score_of(fitted)(evidence).item() == pytest.approx(np.sqrt(2), rel=1e-15)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from demur.core.bins import Bins, axis_for
-from demur.core.masses import Masses, exponent_of
+from demur.core.points import Masses, exponent_of
 from demur.sources.finder import Finder
 
 SHAPES = {

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from demur import Exact, Grid, Sample, TprFprModel, evaluate, metrics, tune
-from demur.metrics import (
-    ccr_fpr_curve,
-    precision_recall_curve,
-    risk_coverage_curve,
-    roc_curve,
-)
+from demur.metrics import ccr_fpr_curve, precision_recall_curve, risk_coverage_curve, roc_curve
 
 INF = math.inf
 

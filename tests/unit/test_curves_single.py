@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from demur import InvalidInputError, Rule, Sample, evaluate
-from demur.metrics import (
-    ccr_fpr_curve,
-    precision_recall_curve,
-    risk_coverage_curve,
-    roc_curve,
-)
+from demur.metrics import ccr_fpr_curve, precision_recall_curve, risk_coverage_curve, roc_curve
 
 SAMPLE = Sample(
     [0.1, 0.2, 0.2, 0.5, 0.8, math.inf],

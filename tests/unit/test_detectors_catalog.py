@@ -243,3 +243,7 @@ def test_combinations_doubt_unknown_digits_and_errors(digits):
     plug = dt.PlugIn(reject_id=0.1, accept_ood=0.05).fit(pair["test"][1], pair["ood"][1])
     for rule in (sirc, plug):
         assert auroc(rule.score(*pair["test"]), rule.score(*pair["ood"])) > 0.85
+
+
+def test_the_room_shows_its_public_names_only():
+    assert dir(dt) == sorted(dt.__all__)

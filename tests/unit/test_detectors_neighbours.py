@@ -1,4 +1,5 @@
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -102,6 +103,29 @@ def test_faiss_gives_the_same_distances(monkeypatch):
     monkeypatch.setattr(neighbours, "_block_kth", None)
     for k, expected in exact.items():
         assert scores(bank, queries, k) == pytest.approx(expected, rel=1e-14)
+
+
+def test_the_faiss_index_is_built_once(monkeypatch):
+    faiss = pytest.importorskip("faiss")
+    built = []
+
+    class Counted(faiss.IndexFlatL2):
+        def __init__(self, columns):
+            built.append(columns)
+            super().__init__(columns)
+
+    monkeypatch.setattr(faiss, "IndexFlatL2", Counted)
+    monkeypatch.setattr(neighbours, "_FAISS_ROWS", 100)
+    rng = np.random.default_rng(9)
+    knn = dt.Knn(k=3).fit(dt.Activations(features=rng.normal(size=(150, 8))))
+    queries = dt.Activations(features=rng.normal(size=(12, 8)))
+    first = knn.score(queries)
+    assert np.array_equal(np.concatenate([knn.score(queries.take([i])) for i in range(12)]), first)
+    assert built == [8]
+    # A copy in another process makes an index of its own.
+    again = pickle.loads(pickle.dumps(knn))
+    assert np.array_equal(again.score(queries), first)
+    assert built == [8, 8]
 
 
 def test_without_faiss_large_banks_still_work(monkeypatch):

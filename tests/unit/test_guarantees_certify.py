@@ -7,8 +7,8 @@ import pytest
 
 import demur as dm
 from demur.guarantees import certify
-from demur.guarantees.bounded import mean_lower, mean_upper
 from demur.guarantees.intervals import rate_lower, rate_upper, sidak
+from demur.guarantees.mean_bounds import mean_lower, mean_upper
 
 RULE = dm.Rule((1.0,), 0.5)
 
@@ -142,3 +142,23 @@ def test_what_cannot_be_certified_is_refused():
         certify(RULE, outcome(5, 5, 1, 1, 1), sides="both")
     with pytest.raises(dm.InvalidInputError, match="ood_prior"):
         certify(RULE, outcome(5, 5, 1, 1, 1), ood_prior=(0.5, 0.2))
+
+
+def test_any_bound_of_all_rows_is_checked_and_parts_are_refused():
+    sample = dm.Sample(np.linspace(0, 1, 200), np.zeros(200), ood_scores=np.linspace(0.7, 2, 100))
+    rule = dm.Rule((1.0,), 0.9)
+    risk, pure = dm.Bound("selective_risk", at_most=0.03), dm.Bound("precision", at_least=0.99)
+    promise = certify(rule, sample, model=dm.RejectionModel("tpr", [risk, pure], 0.2))
+    assert promise.met == {
+        "selective_risk <= 0.03": promise.selective_risk.high <= 0.03,
+        "precision >= 0.99": promise.precision.low >= 0.99,
+    }
+    assert list(promise.met.values()) == [True, False]
+    one_set = dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=0.3, ood_set="each")])
+    assert certify(rule, sample, model=one_set).holds
+    several = dm.Sample([0, 1], [0, 0], ood_scores={"a": [1], "b": [2]})
+    with pytest.raises(dm.InvalidInputError, match="of all OOD rows, not Bound"):
+        certify(rule, several, model=one_set)
+    rare = dm.RejectionModel("selective_risk", [dm.Bound("tpr", at_least=0.8, group="rare")])
+    with pytest.raises(dm.InvalidInputError, match="of all OOD rows, not Bound"):
+        certify(rule, sample, model=rare)

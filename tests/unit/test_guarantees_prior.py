@@ -228,3 +228,8 @@ def test_damaged_tables_are_refused(name):
         counts = [*saved["accepted_ood"][:-1], too_many]
         with pytest.raises(dm.InvalidInputError, match="damaged"):
             OperatingTable.from_json(json.dumps({**saved, "accepted_ood": counts}))
+
+
+def test_a_cost_range_needs_costs():
+    with pytest.raises(dm.InvalidInputError, match="needs a model with costs"):
+        cost_range(dm.TprFprModel(0.8), 0.8, 0.1, 0.1, 0.2)

@@ -5,8 +5,8 @@ import pytest
 
 import demur as dm
 from demur.guarantees import bootstrap, compare
-from demur.guarantees.replicates import draw
-from demur.guarantees.spread import Spread, standard_errors
+from demur.guarantees.resampling.rates import Spread, standard_errors
+from demur.guarantees.resampling.replicates import draw
 
 
 def make(n, seed, *, id_weight=None, id_loss=None):

@@ -8,10 +8,10 @@ import pytest
 
 import demur as dm
 from demur.guarantees import plan, tune_certified
-from demur.guarantees.certify import risk_upper
+from demur.guarantees.certified_rule import risk_upper
 from demur.guarantees.intervals import rate_lower, rate_upper, sidak
-from demur.guarantees.plan import fewest_rows, rows_to_prove
-from demur.guarantees.requirements import PrecisionRecallRequirement, Sizes, TprFprRequirement
+from demur.guarantees.planning import fewest_rows, rows_to_prove
+from demur.guarantees.requirements import Requirement, Sizes
 from demur.guarantees.splits import split
 
 
@@ -25,6 +25,11 @@ def gaussian(n, seed, *, scores=1, risk=0.1):
     return dm.Sample(id_, rng.random(n) < risk, ood_scores=ood)
 
 
+def asked(model):
+    """Values of the bounds, in their order."""
+    return [bound.value for bound in model.bounds]
+
+
 def claims(requirement, sizes):
     return np.array(
         [
@@ -36,7 +41,7 @@ def claims(requirement, sizes):
 
 def test_false_claims_on_tpr_and_fpr_are_rare():
     sizes = Sizes(10, 10, 24, 19)
-    made = claims(TprFprRequirement(dm.TprFprModel(0.6, 0.3), sizes, 0.1), sizes)
+    made = claims(Requirement.of(dm.TprFprModel(0.6, 0.3), sizes, 0.1), sizes)
     assert made.any()
     for tpr, fpr in ((0.599, 0.0), (0.599, 0.29), (1.0, 0.301), (0.7, 0.301), (0.5, 0.5)):
         assert pmf(24, tpr) @ made @ pmf(19, fpr) <= 0.1
@@ -46,7 +51,7 @@ def test_false_claims_on_precision_and_recall_are_rare():
     model = dm.PrecisionRecallModel(0.8, 0.5, ood_prior=0.4)
     slope = 0.6 * 0.2 / (0.4 * 0.8)
     for sizes in (Sizes(9, 9, 30, 22), Sizes(9, 9, 12, 60)):
-        requirement = PrecisionRecallRequirement.of(model, sizes, 0.15, 0.8)
+        requirement = Requirement.of(model, sizes, 0.15, 0.8)
         made = claims(requirement, sizes)
         assert made.any()
         for tpr in np.linspace(0.3, 1, 15):
@@ -58,31 +63,31 @@ def test_false_claims_on_precision_and_recall_are_rare():
 
 def test_tightened_bounds_are_proven_when_they_are_met_exactly():
     sizes = Sizes(60, 60, 140, 140)
-    required = TprFprRequirement(dm.TprFprModel(0.7, 0.3), sizes, 0.025)
-    safe = required.tightened(0)
-    assert required.proven(round(safe.min_tpr * 140), round(safe.max_fpr * 140))
-    assert not required.proven(round(safe.min_tpr * 140) - 1, 0)
-    assert not required.proven(140, round(safe.max_fpr * 140) + 1)
-    bolder, safer = required.tightened(-1), required.tightened(1)
-    assert 0.7 <= bolder.min_tpr < safe.min_tpr < safer.min_tpr
-    assert 0.3 >= bolder.max_fpr > safe.max_fpr > safer.max_fpr
+    required = Requirement.of(dm.TprFprModel(0.7, 0.3), sizes, 0.025)
+    tpr, fpr = asked(required.tightened(0))
+    assert required.proven(round(tpr * 140), round(fpr * 140))
+    assert not required.proven(round(tpr * 140) - 1, 0)
+    assert not required.proven(140, round(fpr * 140) + 1)
+    bolder, safer = asked(required.tightened(-1)), asked(required.tightened(1))
+    assert 0.7 <= bolder[0] < tpr < safer[0]
+    assert 0.3 >= bolder[1] > fpr > safer[1]
     assert required.tightened(-9) == dm.TprFprModel(0.7, 0.3)
     assert required.tightened(50) is None
     assert replace(required, sizes=Sizes(60, 60, 9, 9)).tightened(0) is None
-    no_bound = TprFprRequirement(dm.TprFprModel(0, 1), Sizes(5, 0, 5, 0), 0.025)
+    no_bound = Requirement.of(dm.TprFprModel(0, 1), Sizes(5, 0, 5, 0), 0.025)
     assert no_bound.tightened(2) == dm.TprFprModel(0, 1)
     assert no_bound.proven(0, 0)
 
 
 def test_precision_bounds_tighten_with_the_margin():
     model = dm.PrecisionRecallModel(0.8, 0.5, ood_prior=0.4)
-    required = PrecisionRecallRequirement.of(model, Sizes(60, 60, 140, 140), 0.025, 0.7)
-    bolder, safer = required.tightened(0), required.tightened(1)
-    assert 0.5 < bolder.min_recall < safer.min_recall
-    assert 0.8 < bolder.min_precision < safer.min_precision < 1
-    assert required.tightened(-9).min_precision == 0.8
-    free = PrecisionRecallRequirement.of(replace(model, ood_prior=0), Sizes(6, 0, 14, 0), 0.1, 1)
-    assert free.tightened(0).min_precision == 0.8
+    required = Requirement.of(model, Sizes(60, 60, 140, 140), 0.025, 0.7)
+    bolder, safer = asked(required.tightened(0)), asked(required.tightened(1))
+    assert 0.5 < bolder[1] < safer[1]
+    assert 0.8 < bolder[0] < safer[0] < 1
+    assert asked(required.tightened(-9))[0] == 0.8
+    free = Requirement.of(replace(model, ood_prior=0), Sizes(6, 0, 14, 0), 0.1, 1)
+    assert asked(free.tightened(0))[0] == 0.8
     assert free.proven(14, 0)
 
 
@@ -238,12 +243,46 @@ def test_inputs_of_certified_tuning_are_checked():
     with pytest.raises(dm.InvalidInputError, match="cannot be split"):
         tune_certified(dm.Sample([0], [0], ood_scores=[1]), MODELS[0])
 
-    class Custom:
-        def program(self, totals):
-            return MODELS[0].program(totals)
 
-    with pytest.raises(dm.InvalidInputError, match="knows TprFprModel"):
-        tune_certified(gaussian(50, 0), Custom())
+def test_models_without_a_test_are_refused_with_what_is_possible():
+    tpr, fpr = dm.Bound("tpr", at_least=0.8), dm.Bound("fpr", at_most=0.1)
+    for model in (
+        dm.RejectionModel("tpr", [dm.Bound("selective_risk", at_most=0.1)]),
+        dm.RejectionModel("tpr", [fpr]),
+        dm.RejectionModel("selective_risk", [tpr, dm.Bound("selective_risk", at_most=0.1)]),
+        dm.RejectionModel("selective_risk", [dm.Bound("tpr", at_least=0.8, group="rare")]),
+        dm.RejectionModel("selective_risk", [dm.Bound("fpr", at_most=0.1, ood_set="each")]),
+        dm.RejectionModel("selective_risk", [dm.Bound("fpr", at_most=0.1, ood_set="svhn")]),
+        dm.RejectionModel("selective_risk", [dm.Bound("tpr", at_most=0.8)]),
+        dm.RejectionModel(dm.ExpectedCost(0.1), [tpr], 0.2),
+    ):
+        with pytest.raises(dm.InvalidInputError, match=r"knows TprFprModel.*each of all rows"):
+            tune_certified(gaussian(50, 0), model)
+
+
+def test_bounds_are_what_counts_not_the_class_of_the_model():
+    tpr, fpr = dm.Bound("tpr", at_least=0.7), dm.Bound("fpr", at_most=0.25)
+    sample = gaussian(900, 4)
+    plain = tune_certified(sample, dm.TprFprModel(0.7, 0.25))
+    assert tune_certified(sample, dm.RejectionModel("selective_risk", [fpr, tpr])) == plain
+    pure = dm.Bound("precision", at_least=0.8)
+    found = tune_certified(sample, dm.RejectionModel("selective_risk", [pure, tpr], 0.4))
+    assert found == tune_certified(sample, dm.PrecisionRecallModel(0.8, 0.7, 0.4))
+    n = found.sizes.test_id
+    all_three = tune_certified(sample, dm.RejectionModel("selective_risk", [pure, tpr, fpr], 0.4))
+    for candidate in all_three.candidates:
+        if candidate.proven:
+            assert rate_upper(int(candidate.tested.accepted_ood), n, 0.025) <= 0.25
+    one_sided = tune_certified(sample, dm.RejectionModel("selective_risk", [fpr]))
+    assert one_sided.candidates[0].proven
+
+
+def test_a_shortage_of_id_rows_alone_is_told():
+    few = dm.Sample(np.arange(20.0), np.zeros(20), ood_scores=[])
+    for model in (dm.TprFprModel(0.99), dm.PrecisionRecallModel(0.5, 0.99, ood_prior=0)):
+        with pytest.raises(dm.InfeasibleError, match="ID and 0 OOD rows are needed") as caught:
+            tune_certified(few, model)
+        assert caught.value.attainable["needed_id"] > 20
 
 
 def power(n, bound, rate, level):
@@ -290,8 +329,9 @@ def test_plan_without_ood_bound_and_without_margin():
     for bad in ({"margins": [2]}, {"power": 1}, {"confidence": 0}):
         with pytest.raises(dm.InvalidInputError):
             plan(dm.TprFprModel(0.8), **bad)
-    with pytest.raises(dm.InvalidInputError, match="TprFprModel"):
-        plan(dm.CostModel(0.1))
+    for model in (dm.CostModel(0.1), dm.PrecisionRecallModel(0.9, 0.8, 0.2)):
+        with pytest.raises(dm.InvalidInputError, match="TprFprModel"):
+            plan(model)
 
 
 def test_a_planned_sample_is_certified_as_often_as_planned():

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import auc, average_precision_score, roc_auc_score
 from sklearn.metrics import precision_recall_curve as sklearn_precision_recall_curve
 
-from demur import InvalidInputError, Sample, TprFprModel, metrics, tune
+from demur import InvalidInputError, Prepared, Sample, TprFprModel, metrics, prepare, tune
 
 INF = math.inf
 
@@ -324,3 +324,58 @@ def test_bad_arguments(call, message):
 def test_areas_of_one_score_refuse_two(metric):
     with pytest.raises(InvalidInputError, match="needs one score"):
         metric(Sample([[0.1, 0.2]], [0], ood_scores=[[0.3, 0.4]]))
+
+
+SINGLE = [
+    metrics.auroc,
+    metrics.aupr,
+    metrics.oscr,
+    metrics.aurc,
+    metrics.augrc,
+    metrics.f1,
+    metrics.summary,
+    metrics.id_accuracy,
+    metrics.ood_share,
+    lambda sample: metrics.oscr(sample, per="all"),
+    lambda sample: metrics.fpr_at_tpr(sample, 0.8),
+    lambda sample: metrics.tnr_at_tpr(sample, 0.8),
+    lambda sample: metrics.ccr_at_fpr(sample, 0.4),
+    lambda sample: metrics.ccr_at_fpr(sample, 0.4, per="all"),
+    metrics.roc_curve,
+    metrics.precision_recall_curve,
+    metrics.ccr_fpr_curve,
+    metrics.risk_coverage_curve,
+    lambda sample: metrics.roc_curve(sample, evaluate_on=sample),
+]
+
+
+@pytest.mark.parametrize("metric", SINGLE)
+def test_one_score_is_sorted_and_not_prepared_for_searches(metric, monkeypatch):
+    sample = Sample([0.1, 0.3, 0.2, 0.7], [0, 0, 1, 0], [0.2, 0.6, 0.9])
+
+    def prepared(*arguments, **options):
+        raise AssertionError("prepared for searches")
+
+    monkeypatch.setattr(Prepared, "__init__", prepared)
+    metric(sample)
+    with pytest.raises(AssertionError, match="prepared"):
+        metrics.auroc(Sample(np.eye(2), [0, 1], np.eye(2)))
+
+
+def test_one_score_may_be_prepared_all_the_same():
+    sample = Sample([0.1, 0.3, 0.2, 0.7], [0, 0, 1, 0], [0.2, 0.6, 0.9])
+    ready = prepare(sample)
+    for metric in (metrics.auroc, metrics.aupr, metrics.oscr, metrics.f1):
+        assert metric(ready) == metric(sample)
+    assert (metrics.roc_curve(ready).y == metrics.roc_curve(sample).y).all()
+
+
+def test_a_wrong_search_is_told_of_one_score_too():
+    sample = Sample([0.1, 0.3], [0, 0], [0.2])
+    for metric in (metrics.f1, lambda s, search: metrics.fpr_at_tpr(s, 0.5, search=search)):
+        with pytest.raises(InvalidInputError, match="search must be"):
+            metric(sample, search=7)
+
+
+def test_the_room_shows_its_public_names_only():
+    assert dir(metrics) == sorted(metrics.__all__)

@@ -182,6 +182,31 @@ def test_a_cost_or_unknown_model_has_no_bounds():
         best_threshold(problem, dm.CostModel(0.1), mu=0)
     with pytest.raises(dm.InvalidInputError, match="model must be"):
         optimum(problem, "tpr")
+    for model in (
+        dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=0.1)]),
+        dm.RejectionModel("selective_risk", [dm.Bound("selective_risk", at_most=0.1)]),
+        dm.RejectionModel("selective_risk", [dm.Bound("tpr", at_least=0.1, group="rare")]),
+        dm.RejectionModel(dm.ExpectedCost(0.1), [dm.Bound("tpr", at_least=0.1)], 0.2),
+    ):
+        with pytest.raises(dm.InvalidInputError, match="tpr and precision at least"):
+            optimum(problem, model)
+
+
+def test_bounds_of_any_kind_are_kept_together():
+    problem = FiniteProblem([[0.3, 0.1], [0.2, 0.2], [0.15, 0.05]], [0.1, 0.2, 0.7])
+    purity, tpr = dm.Bound("precision", at_least=0.9), dm.Bound("tpr", at_least=0.5)
+    strict = dm.RejectionModel("selective_risk", [tpr, purity, dm.Bound("fpr", at_most=0.18)], 0.2)
+    best = optimum(problem, strict)
+    assert best.point.tpr == pytest.approx(0.5)
+    assert best.point.fpr <= 0.18 + 1e-12 and best.point.precision >= 0.9 - 1e-12
+    assert optimum(problem, dm.RejectionModel("selective_risk", [purity, tpr], 0.2)).point == (
+        optimum(problem, dm.PrecisionRecallModel(0.9, 0.5, 0.2)).point
+    )
+    with pytest.raises(dm.InfeasibleError, match=r"precision >= 0\.999 and fpr") as caught:
+        optimum(problem, strict.moved(purity, 0.999))
+    assert set(caught.value.attainable) == {"max_recall", "max_precision", "min_fpr"}
+    with pytest.raises(dm.InfeasibleError, match="tpr > 0 with fpr <= 0"):
+        optimum(problem, dm.RejectionModel("selective_risk", [dm.Bound("fpr", at_most=0)]))
 
 
 def test_neyman_pearson_limit_has_infinite_mu():
@@ -304,7 +329,7 @@ def test_best_threshold_equals_a_dense_search(seed):
         tpr, fpr = problem.p_marginal @ c, problem.p_ood @ c
         if tpr == 0:
             continue
-        prior = getattr(model, "ood_prior", 0.0)
+        prior = model.ood_prior or 0.0
         precision = (1 - prior) * tpr / ((1 - prior) * tpr + prior * fpr)
         point = dm.OperatingPoint(tpr, fpr, 0, 0, 0, 0, precision=precision)
         if meets(point, model, slack=1e-12):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import demur as dm
-from demur.core.masses import Masses
-from demur.core.points import Points
+from demur.core.points import Masses, Points
 from demur.core.program import integer_coefficients, quotient_bound
 
 

@@ -7,15 +7,14 @@ import pytest
 from reports import accepted, make_sample
 
 import demur as dm
+from demur.report.case import Case
 from demur.report.explorer import explore
-from demur.report.how import How
 
 
 def explored(sample, model=None, *, held_out=None, ood="pooled", directions="nonneg", search=None):
     model = model or dm.TprFprModel(0.5, 0.5 if sample.n_ood else 1)
     tuning = dm.tune(sample, model, ood=ood, directions=directions, search=search)
-    how = How(model, directions, search, ood)
-    return explore(sample, tuning, how, held_out=held_out), tuning
+    return explore(Case(sample, tuning, held_out, directions, search)), tuning
 
 
 def best(explorer, sample, model):

@@ -4,16 +4,19 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib import resources
 
 import numpy as np
 import pytest
 from reports import HOSTILE, make_sample
 
 import demur as dm
-from demur.report import Report
-from demur.report.encode import packed, page_json
+from demur.core.models import Bound, RejectionModel
+from demur.report import Report, html
+from demur.report.page_data import packed, page_json
 
 VOID = {"meta", "link", "input", "br", "img", "wbr"}
 
@@ -112,6 +115,22 @@ def test_names_of_users_are_shown_and_not_run():
     assert data["scores"] == [HOSTILE, "b"] and HOSTILE in data["command"]
 
 
+def test_templates_escape_all_but_our_own_style_script_and_data():
+    folder = resources.files("demur.report") / "templates"
+    pages = [page for page in folder.iterdir() if page.name.endswith(".html")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    assert sorted(re.findall(r"(\w+)\s*\|\s*safe", text)) == ["css", "data", "js"]
+    assert "autoescape" not in text
+
+
+def test_only_the_page_needs_jinja2(report, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    html._environment.cache_clear()
+    assert report.decision[:20] in report.to_text() and report.to_dict()["decision"]
+    with pytest.raises(dm.MissingExtraError, match=r"'jinja2'.*demur\[report\]"):
+        report.to_html()
+
+
 def _data(text):
     return re.search(r'<script type="application/json" id="data">(.*?)</script>', text).group(1)
 
@@ -208,3 +227,35 @@ def test_other_samples_render(kind):
     assert plots == ({"plot-plane", "plot-risk"} if kind == "no ood" else everything)
     data = json.loads(_data(text))
     assert data["mode"] == {"cost": "cost", "precision": "pr"}.get(kind, "tprfpr")
+
+
+@pytest.mark.parametrize(
+    ("model", "first", "objective"),
+    [
+        (RejectionModel("tpr", [Bound("fpr", at_most=0.2)]), "tprfpr", "TPR"),
+        (RejectionModel("fpr", [Bound("tpr", at_least=0.6)]), "tprfpr", "FPR"),
+        (RejectionModel("precision", [Bound("tpr", at_least=0.6)], 0.2), "tprfpr", "precision"),
+        (
+            RejectionModel("tpr", [Bound("precision", at_least=0.8)], ood_prior=0.25),
+            "pr",
+            "TPR",
+        ),
+    ],
+)
+def test_any_model_is_shown_by_its_objective_and_bounds(model, first, objective):
+    sample, fresh = make_sample(0), make_sample(1)
+    tuning = dm.tune(sample, model)
+    report = Report.of(
+        sample, tuning, held_out=fresh, methods={"a": (sample, fresh), "b": (sample, fresh)}
+    )
+    data = json.loads(_data(report.to_html()))
+    assert data["mode"] == first
+    for bound in model.bounds:
+        steps = 1000 if bound.quantity == "precision" else 100
+        assert data["start"][bound.quantity] == steps * bound.value
+    if model.ood_prior is not None:
+        assert data["start"]["prior"] == 1000 * model.ood_prior
+    assert report.comparison.blocks[0].values["a"][objective] == pytest.approx(
+        getattr(tuning.point, str(model.objective))
+    )
+    assert objective in [metric.name for metric in report.comparison.metrics]

@@ -6,7 +6,7 @@ import pytest
 import demur as dm
 from demur import metrics
 from demur._kernels import compiled
-from demur.tuning import stairs
+from demur.tuning import staircases
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="the extension is not built")
 
@@ -41,7 +41,7 @@ AREAS = {
 def test_curves_are_the_same(name, seed, monkeypatch):
     sample = cloud(seed, step=8 if seed % 2 else 2**20)
     enumerated = CURVES[name](sample)
-    monkeypatch.setattr(stairs, "FEW", 0)
+    monkeypatch.setattr(staircases, "FEW", 0)
     searched = CURVES[name](sample)
     np.testing.assert_array_equal(searched.x, enumerated.x)
     np.testing.assert_array_equal(searched.y, enumerated.y)
@@ -61,7 +61,7 @@ def test_areas_are_the_same(name, monkeypatch):
     for seed in range(6):
         sample = cloud(10 + seed)
         enumerated = AREAS[name](sample)
-        monkeypatch.setattr(stairs, "FEW", 0)
+        monkeypatch.setattr(staircases, "FEW", 0)
         assert AREAS[name](sample) == enumerated
         assert AREAS[name](dm.prepare(sample)) == enumerated
         monkeypatch.undo()

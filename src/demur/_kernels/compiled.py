@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.engines import Outcome, Status
+from demur._kernels.engines import Optima, Outcome, Status
 
 try:
     from demur._kernels import _engine
@@ -23,6 +23,8 @@ else:
 _Ints = npt.NDArray[np.int64]
 _Ints32 = npt.NDArray[np.int32]
 _Floats = npt.NDArray[np.float64]
+
+searches_all_bounds = True
 
 # As in csrc/tree.h and csrc/search.h.
 _COLUMNS = 3
@@ -44,17 +46,7 @@ _METRICS = (
 )
 
 
-class Optima(NamedTuple):
-    """Masses and thresholds of optimal half-planes; `id` is 0 where there is none."""
-
-    id: _Ints
-    ood: _Ints
-    loss: _Ints
-    weights: _Floats
-    v: _Floats
-
-
-class Tree(NamedTuple):
+class MortonTree(NamedTuple):
     """Distinct points along a Morton curve under a binary tree of bounding boxes."""
 
     point: _Floats
@@ -76,7 +68,7 @@ class Tree(NamedTuple):
     sets: int
 
 
-def prepare(scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints) -> Tree:
+def prepare(scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints) -> MortonTree:
     """Build the tree over scores (n, 2) with masses id (n,), ood (sets, n) and loss (n,)."""
     n = len(scores)
     point, row, node = np.empty((n, 2)), np.empty(n, np.int32), np.empty((2 * n, 3), np.int32)
@@ -88,10 +80,10 @@ def prepare(scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints) -> Tree:
     box = np.empty((len(node), 4))
     _engine.enclose(node, point, box)
     masses = _masses(row, points, node, id, ood, loss)
-    return Tree(point, row, node, box, *masses, tilt, len(ood))
+    return MortonTree(point, row, node, box, *masses, tilt, len(ood))
 
 
-def reweight(tree: Tree, id: _Ints, ood: _Ints, loss: _Ints) -> Tree:
+def reweight(tree: MortonTree, id: _Ints, ood: _Ints, loss: _Ints) -> MortonTree:
     """Give the same rows other masses, which may be zero."""
     mass, sums, unit = _masses(tree.row, len(tree.point), tree.node, id, ood, loss)
     return tree._replace(mass=mass, sums=sums, unit=unit, sets=len(ood))
@@ -111,7 +103,7 @@ def _masses(
 
 
 def search(
-    tree: Tree,
+    tree: MortonTree,
     quarters: tuple[int, ...],
     objective: _Ints,
     per_id: bool,
@@ -149,7 +141,7 @@ def search(
 
 
 def grid(
-    tree: Tree,
+    tree: MortonTree,
     directions: _Floats,
     objective: _Ints,
     per_id: bool,
@@ -171,7 +163,9 @@ def grid(
     return Optima(masses[:, 0], masses[:, 1], masses[:, 2], weights, v)
 
 
-def frontier(tree: Tree, quarters: tuple[int, ...], id_levels: _Ints, ood_levels: _Ints) -> Optima:
+def frontier(
+    tree: MortonTree, quarters: tuple[int, ...], id_levels: _Ints, ood_levels: _Ints
+) -> Optima:
     """Return the least selective risk for every pair of bounds, exact over all directions.
 
     Entry (j, k) has at least ``id_levels[j]`` ID and at most ``ood_levels[k]`` OOD mass of all
@@ -190,13 +184,13 @@ def frontier(tree: Tree, quarters: tuple[int, ...], id_levels: _Ints, ood_levels
     return Optima(masses[..., 0], masses[..., 1], masses[..., 2], weights, v)
 
 
-def sides(tree: Tree, weight: _Floats, v: float, along: _Floats) -> tuple[float, float]:
+def sides(tree: MortonTree, weight: _Floats, v: float, along: _Floats) -> tuple[float, float]:
     """Return the last accepted and the first rejected value along a direction."""
     return _engine.sides(*_tree(tree), weight, v, along)
 
 
 def widest(
-    tree: Tree, weight: _Floats, v: float, scale: _Floats, nonneg: tuple[bool, bool]
+    tree: MortonTree, weight: _Floats, v: float, scale: _Floats, nonneg: tuple[bool, bool]
 ) -> tuple[float, float, float]:
     """Return the direction with the widest gap, of those with the accepted set of a half-plane.
 
@@ -230,7 +224,7 @@ def _program(
 
 
 def _tree(
-    tree: Tree,
+    tree: MortonTree,
 ) -> tuple[_Floats, _Ints32, _Floats, _Ints, _Ints, _Ints, _Ints32, int]:
     return (
         *(tree.point, tree.node, tree.box, tree.mass),

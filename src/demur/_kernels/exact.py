@@ -1,10 +1,14 @@
-"""Comparisons of integer masses that float64 rounding cannot upset.
+"""The tie policy: which of two operating points is better, decided on integers.
 
-Vectors of masses are compared in float64 wherever that provably gives the order of the
-integers; what it cannot decide is decided on Python's integers, one by one.
+The smaller objective is better, then the larger ID mass, then the smaller OOD mass. This is the
+only place that knows that order; everything that picks, sorts or compares operating points calls
+it. Masses are compared in float64 wherever that provably gives the order of the integers; what
+it cannot decide is decided on Python's integers, one by one.
 """
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -65,10 +69,15 @@ def best(nI: _Ints, nO: _Ints, L: _Ints, objective: _Ints, per_id: bool) -> _Int
 
 
 def _float_is_exact(terms: _Floats, nI: _Ints, per_id: bool) -> bool:
+    largest = float(terms.max())
+    return quotients_are_exact(largest, float(nI.max())) if per_id else largest < 2.0**53
+
+
+def quotients_are_exact(numerator: float, denominator: float) -> bool:
+    """Return whether float64 tells all quotients up to these integers apart, in their order."""
     # Integers below 2**53 are floats. Two different quotients a/b, c/d are at least 1/(b*d)
     # apart, relative to a/b at least 1/(a*d): below 2**52 they round to different floats.
-    largest = float(terms.max())
-    return largest * float(nI.max()) < 2.0**52 if per_id else largest < 2.0**53
+    return numerator * denominator < 2.0**52
 
 
 def _smallest_exactly(
@@ -85,3 +94,52 @@ def _smallest_exactly(
         elif p * smallest[1] == smallest[0] * q:
             kept.append(int(i))
     return np.array(kept, np.int64)
+
+
+def best_first(nI: _Ints, nO: _Ints, L: _Ints) -> _Ints:
+    """Return the rows from the best to the worst, the objective being L/nI, all nI positive."""
+    value = L / nI
+    order: _Ints = np.lexsort((nO, -nI, value))
+    if quotients_are_exact(float(L.max(initial=0)), float(nI.max(initial=0))):
+        return order
+    ascending = value[order]
+    apart = np.flatnonzero(np.diff(ascending) > _DOUBT * ascending[1:]) + 1
+    edges = np.concatenate([[0], apart, [len(order)]])
+    for i in np.flatnonzero(np.diff(edges) > 1):
+        close = slice(edges[i], edges[i + 1])
+        if ascending[close][-1] > 0:
+            order[close] = sorted(
+                order[close], key=lambda r: (Fraction(int(L[r]), int(nI[r])), -nI[r], nO[r])
+            )
+    return order
+
+
+def ranks(nI: _Ints, nO: _Ints, L: _Ints) -> _Ints:
+    """Return the place of each row from the best, 0, to the worst; equal rows share a place."""
+    order = best_first(nI, nO, L)
+    # Equal quotients with equal denominators have equal numerators.
+    masses = np.stack([nI, nO, L])[:, order]
+    worse = (masses[:, 1:] != masses[:, :-1]).any(axis=0)
+    place = np.zeros(len(order), np.int64)
+    place[order[1:]] = np.cumsum(worse)
+    return place
+
+
+def may_beat(
+    masses: tuple[_Ints, _Ints, _Ints], rivals: tuple[_Ints, _Ints, _Ints], *, is_exact: bool
+) -> _Bools:
+    """Return False only where a row (nI, nO, L) does not beat its rival, the objective being L/nI.
+
+    A rival with no ID mass is none. `is_exact` is what `quotients_are_exact` says of all of them.
+    """
+    (nI, nO, L), (rival_id, rival_ood, rival_loss) = masses, rivals
+    value, rival_value = L / nI, np.full(len(rival_id), np.inf)
+    np.divide(rival_loss, rival_id, out=rival_value, where=rival_id > 0)
+    certain = is_exact | (L == 0)
+    doubt = np.where(certain, 0.0, _DOUBT * value)
+    tied_better = (nI > rival_id) | ((nI == rival_id) & (nO < rival_ood))
+    different = (nI != rival_id) | (rival_loss != L)
+    tied = np.abs(value - rival_value) <= doubt
+    better: _Bools = tied & (tied_better | (different & ~certain))
+    better |= value < rival_value - doubt
+    return better

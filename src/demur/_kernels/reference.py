@@ -1,13 +1,17 @@
 """The searches in plain NumPy: the definition of correct that faster engines must equal.
 
+All thresholds of one score (`sweep`), all half-planes of two (`search_chart`), the best for every
+pair of bounds (`BoundsTable`), and the widest line between two sides (`widest`).
+
 Masses are int64. `nI`, `nO`, `L` are accepted ID mass, OOD mass per set and loss mass, as in
 `demur.core.program`. Nothing is checked here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +20,19 @@ from demur._kernels import exact
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
+_Bools = npt.NDArray[np.bool_]
+
+# PivotCells of a `BoundsTable` without an answer yet, and those that no rule meets.
+_OPEN, _UNABLE = -2, -1
+# How many points around the boundary are looked at before all of them are.
+_NEARBY = 2048
+# Cutting planes end by themselves, unless rounding makes two points take turns.
+_ROUNDS = 64
+
+
+def along(direction: Any, x: Any, y: Any) -> Any:
+    """Return the values of points along a direction: two products and a sum, each rounded."""
+    return direction[0] * x + direction[1] * y
 
 
 class Sweep(NamedTuple):
@@ -67,7 +84,7 @@ def merge(x: _Floats, y: _Floats, id_mass: _Ints, ood_mass: _Ints, loss_mass: _I
     )
 
 
-class Cells(NamedTuple):
+class PivotCells(NamedTuple):
     """Accepted sets of half-planes ``x + mu*y <= v`` whose boundary passes through a pivot.
 
     One row each, for any mu strictly between `low` and `high`; the pivot itself is accepted.
@@ -81,7 +98,7 @@ class Cells(NamedTuple):
     loss: _Ints
 
 
-def pivot_cells(points: Merged) -> Iterator[Cells]:
+def pivot_cells(points: Merged) -> Iterator[PivotCells]:
     """Enumerate the accepted sets of all half-planes with non-negative weights.
 
     The line that bounds a half-plane can be lowered until it touches an accepted point, the
@@ -104,7 +121,7 @@ def pivot_cells(points: Merged) -> Iterator[Cells]:
         edges = np.concatenate([[0.0], mu, [np.inf]])
         # Equal quotients of exact differences are equal floats: ties leave no gap between them.
         keep = np.flatnonzero(edges[:-1] < edges[1:])
-        yield Cells(
+        yield PivotCells(
             int(i),
             edges[keep],
             edges[keep + 1],
@@ -114,7 +131,7 @@ def pivot_cells(points: Merged) -> Iterator[Cells]:
         )
 
 
-def _running(mass: _Ints, at_first: npt.NDArray[np.bool_], crossing: _Ints, sign: _Ints) -> _Ints:
+def _running(mass: _Ints, at_first: _Bools, crossing: _Ints, sign: _Ints) -> _Ints:
     start = int(mass[at_first].sum())
     return np.concatenate([[start], start + np.cumsum(sign * mass[crossing])])
 
@@ -131,7 +148,7 @@ def weights_between(low: _Floats, high: _Floats) -> _Floats:
     return np.column_stack([np.where(large, 1 / np.where(large, mu, 1), 1), np.minimum(mu, 1)])
 
 
-class Found(NamedTuple):
+class ChartOptimum(NamedTuple):
     """Half-planes ``p*x + q*y <= v``, (p, q) the rows of `weights`, that are equally good.
 
     They share the accepted ID, OOD and loss mass.
@@ -152,7 +169,7 @@ def search_chart(
     max_ood: _Ints,
     ratio: _Ints,
     thinnest: float = 0.0,
-) -> Found | None:
+) -> ChartOptimum | None:
     """Return the optimal half-planes with non-negative weights, or None if none is feasible.
 
     Accepted sets that exist only within a relative range of mu of `thinnest` are passed over.
@@ -173,6 +190,172 @@ def search_chart(
     low, high, pivot, nI, nO, L = (np.array(column) for column in zip(*rows, strict=True))
     kept = exact.best(nI, nO, L, objective, per_id)
     weights = weights_between(low[kept], high[kept])
-    v = weights[:, 0] * points.x[pivot[kept]] + weights[:, 1] * points.y[pivot[kept]]
+    v = along(weights.T, points.x[pivot[kept]], points.y[pivot[kept]])
     first = kept[0]
-    return Found(weights, v, int(nI[first]), int(nO[first]), int(L[first]))
+    return ChartOptimum(weights, v, int(nI[first]), int(nO[first]), int(L[first]))
+
+
+class BoundsTable:
+    """Which answer is best for which pair of bounds, filled in from loose bounds to tight ones.
+
+    What is best under loose bounds stays best under all tighter ones that it meets, since
+    tightening only takes rivals away. So each answer settles a whole rectangle of bounds, and
+    bounds that cannot be met settle all tighter ones.
+    """
+
+    def __init__(self, min_id: _Ints, max_ood: _Ints) -> None:
+        """Take bounds on ID mass (rows,) and on OOD masses (sets, columns), both ascending."""
+        self._min_id, self._max_ood = min_id, max_ood
+        self.cells: _Ints = np.full((len(min_id), max_ood.shape[1]), _OPEN)
+        """Which of the answers each pair has, in the order they came; -1 for none."""
+        self._answers = 0
+
+    def open_cells(self) -> Iterator[tuple[int, int]]:
+        """Yield the pairs that need a search, the loosest first; each must then be settled."""
+        rows, columns = self.cells.shape
+        for row in range(rows):
+            for column in range(columns - 1, -1, -1):
+                if self.cells[row, column] == _OPEN:
+                    yield row, column
+
+    def settle(self, row: int, column: int, nI: int, nO: _Ints | None) -> None:
+        """Hand the next answer, which accepts nI and nO, to all pairs it is the best for.
+
+        Without `nO`, the OOD mass of each set, it goes to pairs of the same column only.
+        """
+        last = int(np.searchsorted(self._min_id, nI, side="right"))
+        first = column
+        if nO is not None:
+            pairs = zip(self._max_ood, nO, strict=True)
+            first = int(max(np.searchsorted(levels, mass) for levels, mass in pairs))
+        self._set(self.cells[row:last, first : column + 1], self._answers)
+        self._answers += 1
+
+    def rule_out(self, row: int, column: int) -> None:
+        """Note that nothing meets a pair of bounds, nor any tighter one."""
+        self._set(self.cells[row:, : column + 1], _UNABLE)
+
+    @staticmethod
+    def _set(cells: _Ints, value: int) -> None:
+        cells[cells == _OPEN] = value
+
+
+def sides(scores: _Floats, accepted: _Bools, direction: Any) -> tuple[float, float]:
+    """Return the last accepted and the first rejected value along a direction."""
+    with np.errstate(over="ignore"):
+        values = along(direction, *scores.T)
+    last = np.where(accepted, values, -np.inf).max(initial=-np.inf)
+    return float(last), float(np.where(accepted, np.inf, values).min(initial=np.inf))
+
+
+def widest(
+    scores: _Floats, accepted: _Bools, start: Any, scale: _Floats, nonneg: tuple[bool, bool]
+) -> tuple[float, float, float]:
+    """Return the direction with the widest gap between the two sides, and its width.
+
+    Every half-plane with the same accepted set has the same operating point; the one whose
+    boundary keeps the largest distance from both sides is the most robust. Distances are
+    measured after dividing each score by `scale`, so that units do not matter. `nonneg` tells
+    which weights may not be negative.
+
+    Cutting planes: solve for the few points seen so far, look for the points that come
+    closest in the direction found, and repeat until these are known already. The points around
+    the boundary go first, so that one look at all of them usually ends it. `start` must
+    separate the sides.
+    """
+    if accepted.all():
+        return 1 / float(scale[0]), 1 / float(scale[1]), math.inf
+    around = _around_boundary(scores, accepted, start)
+    nearby = _Sides(scores[around], accepted[around], scale)
+    everything = _Sides(scores, accepted, scale)
+    first = np.array(start) * scale
+    near, far = (point[None] for point in nearby.closest(first))
+    _, _, near, far = _cut(nearby, near, far, nonneg)
+    direction, width, _, _ = _cut(everything, near, far, nonneg)
+    if width <= 0:
+        # Rounding has eaten the gap of every direction but the one that came.
+        direction, width = first, everything.width(first)
+    return float(direction[0] / scale[0]), float(direction[1] / scale[1]), width
+
+
+class _Sides:
+    """Points of the two sides; what comes out is in units of the scale."""
+
+    def __init__(self, scores: _Floats, accepted: _Bools, scale: _Floats) -> None:
+        self._scores, self._accepted, self._scale = scores, accepted, scale
+
+    def closest(self, direction: _Floats) -> tuple[_Floats, _Floats]:
+        """Return the last accepted and the first rejected point in a direction."""
+        values = along(direction / self._scale, *self._scores.T)
+        inside = np.argmax(np.where(self._accepted, values, -np.inf))
+        outside = np.argmin(np.where(self._accepted, np.inf, values))
+        return self._scores[inside] / self._scale, self._scores[outside] / self._scale
+
+    def width(self, direction: _Floats) -> float:
+        """Return the width of the gap in a direction; negative when the sides overlap."""
+        return _gap(*self.closest(direction), direction)
+
+
+def _gap(inside: _Floats, outside: _Floats, direction: _Floats) -> float:
+    return float(along(direction, *(outside - inside)) / np.hypot(*direction))
+
+
+def _around_boundary(scores: _Floats, accepted: _Bools, start: Any) -> _Ints:
+    """Return the rows of some points on each side that are closest to the boundary."""
+    values = along(start, *scores.T)
+    rows = []
+    for side, sign in ((accepted, -1.0), (~accepted, 1.0)):
+        members = np.flatnonzero(side)
+        if len(members) > _NEARBY:
+            members = members[np.argpartition(sign * values[members], _NEARBY)[:_NEARBY]]
+        rows.append(members)
+    return np.concatenate(rows)
+
+
+def _cut(
+    sides: _Sides, near: _Floats, far: _Floats, nonneg: tuple[bool, bool]
+) -> tuple[_Floats, float, _Floats, _Floats]:
+    """Return the widest direction, its width, and the points of each side that decide it."""
+    best, best_width = np.zeros(2), -math.inf
+    for _ in range(_ROUNDS):
+        direction = _widest_of_few(near, far, nonneg)
+        inside, outside = sides.closest(direction)
+        width = _gap(inside, outside, direction)
+        if width > best_width:
+            best, best_width = direction, width
+        known_inside, known_outside = _has(near, inside), _has(far, outside)
+        if known_inside and known_outside:
+            break
+        near = near if known_inside else np.vstack([near, inside])
+        far = far if known_outside else np.vstack([far, outside])
+    return best, best_width, near, far
+
+
+def _widest_of_few(near: _Floats, far: _Floats, nonneg: tuple[bool, bool]) -> _Floats:
+    """Try every direction that can be the widest between two small sets.
+
+    The widest gap is spanned by two points, or by an edge of one side and a point of the
+    other, or is cut off where the directions end.
+    """
+    spanned = (far[:, None] - near[None, :]).reshape(-1, 2)
+    edges = np.vstack([_edges(near), _edges(far)])
+    normals = np.column_stack([-edges[:, 1], edges[:, 0]])
+    ends = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+    tried = np.vstack([spanned, normals, -normals, ends])
+    for column, must_not_be_negative in enumerate(nonneg):
+        if must_not_be_negative:
+            tried = tried[tried[:, column] >= 0]
+    length = np.hypot(tried[:, 0], tried[:, 1])
+    tried = tried[length > 0] / length[length > 0, None]
+    first, last = (along(tried.T[..., None], *side.T) for side in (far, near))
+    widest: _Floats = tried[np.argmax(first.min(axis=1) - last.max(axis=1))]
+    return widest
+
+
+def _edges(corners: _Floats) -> _Floats:
+    i, j = np.triu_indices(len(corners), 1)
+    return corners[j] - corners[i]
+
+
+def _has(rows: _Floats, row: _Floats) -> bool:
+    return bool((rows == row).all(axis=1).any())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur.adapters._pickles import read_pickle
+from demur.adapters.pickles import read_pickle
 from demur.core.columns import guess, listing, sample_from_columns
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
@@ -29,7 +29,7 @@ ID = "id"
 Paths = Mapping[str, str | os.PathLike[str]]
 
 
-class _Rows(NamedTuple):
+class _MethodRows(NamedTuple):
     """One data set under one method."""
 
     prediction: npt.NDArray[Any]
@@ -96,7 +96,7 @@ def openood_columns(
 
 def _read(
     path: str | os.PathLike[str], id_set: str | None, ood_sets: Sequence[str] | None
-) -> dict[str, _Rows]:
+) -> dict[str, _MethodRows]:
     """Return the data sets of one method, the ID rows first."""
     target = Path(path)
     if target.is_dir():
@@ -141,14 +141,14 @@ def _folder(folder: Path, id_set: str | None) -> dict[str, Path]:
     return found | files
 
 
-def _npz_rows(path: Path) -> _Rows:
+def _npz_rows(path: Path) -> _MethodRows:
     missing = {"pred", "conf", "label"} - set(npz_names(path))
     if missing:
         raise InvalidInputError(
             f"{str(path)!r} is no OpenOOD score file: it has no {listing(sorted(missing))}"
         )
     columns = npz_columns(path, ["pred", "conf", "label"])
-    return _Rows(columns["pred"], columns["conf"], columns["label"])
+    return _MethodRows(columns["pred"], columns["conf"], columns["label"])
 
 
 def _pickle(path: Path) -> dict[str, Any]:
@@ -167,19 +167,27 @@ def _pickle(path: Path) -> dict[str, Any]:
     return stored
 
 
-def _checked(path: Path, name: str, stored: Any) -> _Rows:
-    arrays = [np.asarray(a) for a in stored] if isinstance(stored, list) else []
+def _checked(path: Path, name: str, stored: Any) -> _MethodRows:
+    flat = isinstance(stored, list) and all(map(_is_flat, stored))
+    arrays = [np.asarray(a) for a in stored] if flat else []
     shapes = {array.shape for array in arrays}
     numeric = all(array.dtype.kind in "biuf" for array in arrays)
     if len(arrays) != 3 or len(shapes) != 1 or len(next(iter(shapes))) != 1 or not numeric:
         raise InvalidInputError(
             f"{str(path)!r}: {name!r} is not three arrays of one length (pred, conf, label)"
         )
-    return _Rows(*arrays)
+    return _MethodRows(*arrays)
+
+
+def _is_flat(values: Any) -> bool:
+    """Tell an array or a list of numbers from nested lists, which may have no end."""
+    if isinstance(values, list):
+        return not any(isinstance(value, (list, dict)) for value in values)
+    return isinstance(values, np.ndarray)
 
 
 def _check_same_rows(
-    first_name: str, first: Mapping[str, _Rows], name: str, other: Mapping[str, _Rows]
+    first_name: str, first: Mapping[str, _MethodRows], name: str, other: Mapping[str, _MethodRows]
 ) -> None:
     """Refuse score files that are not about the same rows; tell of other predictions."""
     if list(first) != list(other):

@@ -21,7 +21,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from demur import _arrays
 from demur._arrays import BoolArray, FloatArray, IntArray
-from demur.adapters.sklearn_scores import Judge
+from demur.adapters.sklearn_scores import FittedEstimator
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 
@@ -93,7 +93,9 @@ class Data(NamedTuple):
 
 
 def out_of_fold(
-    data: Data, folds: Iterable[tuple[IntArray, IntArray]], fit: Callable[[IntArray], Judge]
+    data: Data,
+    folds: Iterable[tuple[IntArray, IntArray]],
+    fit: Callable[[IntArray], FittedEstimator],
 ) -> Sample:
     """Return scores of every row by an estimator that has not seen it.
 
@@ -122,7 +124,7 @@ def out_of_fold(
     )
 
 
-def sample_of(judge: Judge, data: Data) -> Sample:
+def sample_of(judge: FittedEstimator, data: Data) -> Sample:
     """Return scores and losses of data that a fitted estimator has not seen."""
     foreign = None if data.ood is None else judge.scores(data.ood)
     return _sample(data, judge.scores(data.X), judge.losses(data.X, data.y), foreign)

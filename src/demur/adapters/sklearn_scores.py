@@ -108,7 +108,7 @@ class OodScore:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class FittedEstimator:
     """A fitted estimator that gives labels and doubts."""
 
     estimator: Any

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from demur.adapters.stored import ActivationsWriter, FeatureType, StoredActivations
-from demur.adapters.torch_batches import Batch, device_of, evaluating, watched
-from demur.adapters.torch_layers import Tap
+from demur.adapters.stored_activations import ActivationsWriter, FeatureType, StoredActivations
+from demur.adapters.torch_forward import LoaderBatch, Tap, device_of, evaluating, watched
 from demur.detectors.activations import Activations
 from demur.errors import InvalidInputError
 
@@ -117,7 +116,7 @@ def _run(
     device = device_of(model)
     with evaluating(model), torch.no_grad():
         for given in watched(batches, "extract", show=progress):
-            batch = Batch.read(given)
+            batch = LoaderBatch.read(given)
             logits, features = tap.read(model, batch.to(device))
             keep(to_array(logits), None if features is None else to_array(features))
             labels.append(_labels(batch.labels, len(logits)))

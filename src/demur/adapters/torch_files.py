@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from demur._files import check_target
-from demur.adapters.torch_batches import evaluating
 from demur.adapters.torch_extract import to_array
+from demur.adapters.torch_forward import evaluating
 from demur.errors import DemurError, InvalidInputError, MissingExtraError
 
 FORMAT = "demur.selective_module"

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from demur import metrics
 from demur._arrays import FloatArray
-from demur.adapters.torch_batches import Batch, device_of, evaluating, watched
 from demur.adapters.torch_extract import to_array
-from demur.adapters.torch_layers import Tap
+from demur.adapters.torch_forward import LoaderBatch, Tap, device_of, evaluating, watched
 from demur.core.sample import Sample
 from demur.detectors import msp
 from demur.detectors.arrays import number, positive
@@ -116,7 +115,7 @@ def _scores(
     rows: list[FloatArray] = []
     with evaluating(model):
         for given in watched(batches, "odin", show=progress):
-            batch = Batch.read(given).to(device)
+            batch = LoaderBatch.read(given).to(device)
             if batch.kwargs or len(batch.args) != 1 or not _is_real(batch.args[0]):
                 raise InvalidInputError("ODIN needs batches with a single real input tensor")
             inputs = batch.args[0].detach()
@@ -130,7 +129,7 @@ def _batch_scores(options: Sequence[Odin], model: nn.Module, inputs: Tensor) -> 
     tap = Tap(model, None, features=False)
     start = inputs.clone().requires_grad_()
     with torch.enable_grad():
-        logits = tap.read(model, Batch((start,), {})).logits.double()
+        logits = tap.read(model, LoaderBatch((start,), {})).logits.double()
         label = logits.detach().argmax(1)
         uphill: dict[float, Tensor] = {}
         for temperature in dict.fromkeys(option.temperature for option in options):
@@ -141,7 +140,7 @@ def _batch_scores(options: Sequence[Odin], model: nn.Module, inputs: Tensor) -> 
     with torch.no_grad():
         for option in options:
             step = option.eps * uphill[option.temperature] / _per_channel(option.std, inputs)
-            moved = tap.read(model, Batch((inputs - step,), {})).logits.double()
+            moved = tap.read(model, LoaderBatch((inputs - step,), {})).logits.double()
             columns.append(msp(to_array(moved / option.temperature)))
     return np.column_stack(columns)
 

@@ -13,21 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from demur.detectors import (
-    CATALOG,
-    Knn,
-    Mahalanobis,
-    React,
-    RelativeMahalanobis,
-    Vim,
-)
-from demur.detectors.fitting import fitted
+from demur.detectors import CATALOG, Knn, Mahalanobis, React, RelativeMahalanobis, Vim
+from demur.detectors.activations import fitted
 from demur.errors import InvalidInputError
 
 _WINDOW = 4  # ranks on either side of the k-th among which rounding may have mixed rows up
 
 
-class Evidence(NamedTuple):
+class DetectorInputs(NamedTuple):
     """What a detector may look at, in float64; features and head may be missing."""
 
     logits: Tensor
@@ -59,14 +52,17 @@ class Score(Doubles):
             raise InvalidInputError(f"no detector {kind!r} is available as a module")
         self.kind, self.k = kind, k
         for name, tensor in (tensors or {}).items():
-            self.register_buffer(name, tensor)
+            # The last bits of a product depend on the order of the axes and on how the memory is
+            # aligned: tensors out of NumPy and out of a file are brought to the same form.
+            own = tensor.detach().clone(memory_format=torch.contiguous_format)
+            self.register_buffer(name, own)
 
     @property
     def needs(self) -> frozenset[str]:
         """Which of ``"features"`` and ``"head"`` the score looks at."""
         return CATALOG[self.kind].needs & {"features", "head"}
 
-    def forward(self, evidence: Evidence) -> Tensor:
+    def forward(self, evidence: DetectorInputs) -> Tensor:
         """Return one doubt a row, in float64."""
         options = {} if self.k is None else {"k": self.k}
         return _FUNCTIONS[self.kind](evidence, **options, **dict(self.named_buffers()))
@@ -114,41 +110,41 @@ def _log_sum_exp(z: Tensor) -> Tensor:
     return z.amax(1) + others.log1p()
 
 
-def _msp(e: Evidence) -> Tensor:
+def _msp(e: DetectorInputs) -> Tensor:
     _, others = _relative_to_top(e.logits)
     return others / (1 + others)
 
 
-def _mls(e: Evidence) -> Tensor:
+def _mls(e: DetectorInputs) -> Tensor:
     return -e.logits.amax(1)
 
 
-def _energy(e: Evidence) -> Tensor:
+def _energy(e: DetectorInputs) -> Tensor:
     return -_log_sum_exp(e.logits)
 
 
-def _entropy(e: Evidence) -> Tensor:
+def _entropy(e: DetectorInputs) -> Tensor:
     shifted, others = _relative_to_top(e.logits)
     return others.log1p() - (shifted.exp() * shifted).sum(1) / (1 + others)
 
 
-def _gradnorm(e: Evidence) -> Tensor:
+def _gradnorm(e: DetectorInputs) -> Tensor:
     shifted, others = _relative_to_top(e.logits)
     share = e.logits.new_ones(()) / e.logits.shape[1]
     uneven = shifted.exp() / (1 + others)[:, None] - share
     return -uneven.abs().sum(1) * e.features.abs().sum(1)
 
 
-def _react(e: Evidence, threshold: Tensor) -> Tensor:
+def _react(e: DetectorInputs, threshold: Tensor) -> Tensor:
     return -_log_sum_exp(torch.minimum(e.features, threshold) @ e.weight.T + e.bias)
 
 
-def _vim(e: Evidence, origin: Tensor, residual: Tensor, alpha: Tensor) -> Tensor:
+def _vim(e: DetectorInputs, origin: Tensor, residual: Tensor, alpha: Tensor) -> Tensor:
     outside = (e.features - origin) @ residual
     return alpha * (outside * outside).sum(1).sqrt() - _log_sum_exp(e.logits)
 
 
-def _knn(e: Evidence, k: int, bank: Tensor) -> Tensor:
+def _knn(e: DetectorInputs, k: int, bank: Tensor) -> Tensor:
     rows = _unit_rows(e.features)
     low, high = max(0, k - 1 - _WINDOW), min(len(bank), k + _WINDOW)
     # Half the squared distance up to a constant ranks well but has few digits when it is small.
@@ -165,7 +161,7 @@ def _unit_rows(features: Tensor) -> Tensor:
     return scaled / torch.where(length > 0, length, 1.0)
 
 
-def _mahalanobis(e: Evidence, centre: Tensor, whitening: Tensor, means: Tensor) -> Tensor:
+def _mahalanobis(e: DetectorInputs, centre: Tensor, whitening: Tensor, means: Tensor) -> Tensor:
     white = (e.features - centre) @ whitening
     nearest = ((means * means).sum(1) / 2 - white @ means.T).argmin(1)
     difference = white - means[nearest]
@@ -173,7 +169,7 @@ def _mahalanobis(e: Evidence, centre: Tensor, whitening: Tensor, means: Tensor) 
 
 
 def _relative_mahalanobis(
-    e: Evidence,
+    e: DetectorInputs,
     centre: Tensor,
     whitening: Tensor,
     means: Tensor,

@@ -15,12 +15,11 @@ from demur.cli.options import Chance, Number, SectionCommand, option
 from demur.cli.progress import Progress
 from demur.cli.tables import Block, Cell, render
 from demur.cli.texts import echo_json, model_data, rate, rule_data, rule_text, sample_data
-from demur.core.models import CostModel, PrecisionRecallModel
+from demur.core.paper_models import CostModel, PrecisionRecallModel
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule
-from demur.guarantees.certify import Certified, certify
-from demur.guarantees.intervals import Interval
-from demur.guarantees.rounding import at_least_text, at_most_text
+from demur.guarantees.certified_rule import Certified, certify
+from demur.guarantees.intervals import Interval, at_least_text, at_most_text
 
 _EXAMPLES = """\b
 Examples:

@@ -26,7 +26,8 @@ from demur.cli.progress import Progress
 from demur.cli.resampling import ResamplingOptions, resampling_options
 from demur.cli.tables import FORMATS, Block, Cell, render
 from demur.cli.texts import ONLY_THESE_OOD, json_text, model_text
-from demur.core.models import CostModel, RejectionModel
+from demur.core.models import RejectionModel
+from demur.core.paper_models import CostModel
 from demur.core.program import Number as Bound
 from demur.core.sample import POOLED_NAME, Sample
 from demur.tuning.result import Grid

@@ -15,7 +15,7 @@ from demur.core.rates import OperatingPoint
 from demur.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from demur.reproduce.demo import Demo, Outcome
+    from demur.reproduce.demo import Demo, DemoOutcome
 
 UNABLE = "unable"
 
@@ -98,7 +98,7 @@ def _table(demo: Demo) -> str:
     return render("text", header, blocks)
 
 
-def _texts(outcome: Outcome) -> list[str]:
+def _texts(outcome: DemoOutcome) -> list[str]:
     if outcome.tuned is None or outcome.held_out is None:
         return [UNABLE] * 4
     values = [_objective(outcome.tuned), _objective(outcome.held_out)]

@@ -10,13 +10,14 @@ from typing import Any
 from demur.cli.resampling import ResamplingOptions, counted
 from demur.cli.tables import Block, Cell, render
 from demur.cli.texts import model_text
-from demur.core.models import CostModel, RejectionModel
+from demur.core.models import RejectionModel
+from demur.core.paper_models import CostModel
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.guarantees.delong import AurocComparison, compare_auroc
 from demur.guarantees.intervals import Interval
-from demur.guarantees.paired import Comparison, compare
-from demur.report.evidence import measure_data
+from demur.guarantees.resampling.paired import Comparison, compare
+from demur.report.plain_data import measure_data
 from demur.tuning.result import Grid
 
 _NO_WIDTH = (

@@ -29,12 +29,11 @@ from demur.cli.texts import (
     sample_data,
 )
 from demur.core.rates import OperatingPoint
-from demur.guarantees.bootstrap import Bootstrap
-from demur.guarantees.cross import CrossTuning
+from demur.guarantees.resampling.bootstrap import Bootstrap
+from demur.guarantees.resampling.cross import CrossTuning
 from demur.guarantees.splits import Groups
-from demur.report.evidence import bootstrap_data, cross_data
-from demur.report.statements import NAMES
-from demur.report.wording import outwards
+from demur.report.plain_data import bootstrap_data, cross_data
+from demur.report.wording import RATE_NAMES, outwards
 from demur.tuning.tune import tune
 
 _EXAMPLES = """\b
@@ -144,7 +143,7 @@ def _table(point: OperatingPoint, cross: CrossTuning | None, found: Bootstrap | 
     if found is not None:
         header += ["bootstrap", f"{100 * found.confidence:g} % interval", "optimism"]
     rows = []
-    for name, title in NAMES.items():
+    for name, title in RATE_NAMES.items():
         value = getattr(point, name)
         if value is None or (name == "fpr" and math.isnan(value)):
             continue

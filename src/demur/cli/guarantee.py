@@ -21,15 +21,16 @@ from demur.cli.texts import (
     rule_data,
     sample_data,
 )
-from demur.core.models import PrecisionRecallModel, RejectionModel, TprFprModel
+from demur.core.models import RejectionModel
+from demur.core.paper_models import PrecisionRecallModel, TprFprModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.certified_tuning import CertifiedTuning, tune_certified
-from demur.guarantees.rounding import at_most_text
-from demur.guarantees.shortage import asked_text
-from demur.report.evidence import guarantee_data
+from demur.guarantees.intervals import at_most_text
+from demur.guarantees.requirements import asked_text
+from demur.report.plain_data import guarantee_data
 
 
 def tune_promised(

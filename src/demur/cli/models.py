@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import click
 
 from demur.cli.options import Command, Number, gathered, option
-from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, TprFprModel
+from demur.core.models import RejectionModel
+from demur.core.paper_models import CostModel, PrecisionRecallModel, TprFprModel
 from demur.core.program import Number as Bound
 
 CHOICES = """give one of

@@ -9,10 +9,10 @@ import click
 from demur.cli.options import Chance, Number, SectionCommand, option
 from demur.cli.tables import Block, Cell, render
 from demur.cli.texts import echo_json, model_data
-from demur.core.models import TprFprModel
+from demur.core.paper_models import TprFprModel
 from demur.core.program import Number as Bound
-from demur.guarantees.plan import Plan, plan
-from demur.guarantees.shortage import asked_text
+from demur.guarantees.planning import Plan, plan
+from demur.guarantees.requirements import asked_text
 
 _EXAMPLES = """\b
 Examples:

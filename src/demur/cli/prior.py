@@ -11,9 +11,9 @@ from demur.cli.options import Chance, SectionCommand, option
 from demur.cli.texts import echo_json, rule_data, rule_text, sample_data
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule
+from demur.guarantees.intervals import at_least_text, at_most_text
 from demur.guarantees.prior import estimate_prior
-from demur.guarantees.rounding import at_least_text, at_most_text
-from demur.report.evidence import prior_data
+from demur.report.plain_data import prior_data
 from demur.report.promises import prior_text
 
 _EXAMPLES = """\b

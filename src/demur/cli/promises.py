@@ -16,7 +16,7 @@ from demur.core.program import Number as Bound
 from demur.core.sample import Sample
 from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.guarantees.splits import Groups
-from demur.report.promises import Evidence
+from demur.report.promises import PromiseEvidence
 from demur.tuning.result import Tuning
 
 
@@ -48,7 +48,7 @@ class PromiseOptions:
         max_loss: Bound | None,
         columns: tuple[Sequence[str], Sequence[str]],
         groups: Groups | None = None,
-    ) -> Evidence:
+    ) -> PromiseEvidence:
         """Return what was asked for.
 
         `columns` are the scores in a file and those to flip, `groups` the ids of `train`.
@@ -63,7 +63,7 @@ class PromiseOptions:
             guaranteed = tune_promised(
                 train, tuning.model, self.guarantee, search=search, seed=seed, max_loss=max_loss
             )
-        return Evidence(
+        return PromiseEvidence(
             cross=cross,
             bootstrap=resampling.bootstrap(train, tuning.model, search=search, seed=seed),
             guaranteed=guaranteed,

@@ -8,9 +8,8 @@ from demur.cli.search import SearchOptions
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.guarantees.certified_tuning import CertifiedTuning
-from demur.guarantees.counting import operating_table
-from demur.guarantees.cross import CrossTuning
-from demur.guarantees.saved import OperatingTable
+from demur.guarantees.operating_tables import OperatingTable, operating_table
+from demur.guarantees.resampling.cross import CrossTuning
 
 
 def on_raw_columns(rule: Rule, confidence: tuple[str, ...]) -> Rule:

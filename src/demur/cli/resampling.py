@@ -15,9 +15,9 @@ from demur.cli.search import SearchOptions
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.sample import Sample
-from demur.guarantees.bootstrap import Bootstrap, bootstrap
-from demur.guarantees.cross import CrossTuning, cross_tune
-from demur.guarantees.parallel import Progress as Report
+from demur.guarantees.resampling.bootstrap import Bootstrap, bootstrap
+from demur.guarantees.resampling.cross import CrossTuning, cross_tune
+from demur.guarantees.resampling.replicates import Progress as Report
 from demur.guarantees.splits import Groups
 
 

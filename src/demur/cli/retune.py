@@ -8,7 +8,7 @@ from demur.cli.models import ModelOptions, model_options
 from demur.cli.options import SectionCommand
 from demur.cli.output import OutputOptions, output_options
 from demur.cli.texts import ONLY_THESE_OOD, decision, echo_json, model_data, point_data, rule_data
-from demur.guarantees.saved import OperatingTable
+from demur.guarantees.operating_tables import OperatingTable
 
 _EXAMPLES = """\b
 Examples:

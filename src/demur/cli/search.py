@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 from demur.cli.options import Command, gathered, option
-from demur.tuning.charts import Directions
+from demur.tuning.directions import Directions
 from demur.tuning.result import Grid
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import click
 
 from demur.cli.tables import Block, Cell, render
-from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, TprFprModel
+from demur.core.models import RejectionModel
+from demur.core.paper_models import CostModel, PrecisionRecallModel, TprFprModel
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample

@@ -44,7 +44,7 @@ def likely_mistakes(sample: Sample) -> list[Mistake]:
                 "wrong; did you pass a column that is 1 where it is correct?",
             )
         )
-    areas = [_areas(sample, column) for column in range(sample.n_scores)]
+    areas = [_areas(sample, column) for column in range(sample.columns.count)]
     foreign_below = [against_ood is not None and against_ood.below for against_ood, _ in areas]
     if foreign_below and all(foreign_below) and (mostly_wrong or _errors_above(areas)):
         shown = ", ".join(f"{ood.value:.2f}" for ood, _ in areas if ood is not None)

@@ -1,4 +1,4 @@
-"""Rejection models: an objective and bounds, and how they become an integer `Program`.
+"""Rejection models: an objective and bounds.
 
 A `RejectionModel` is data. The paper's models are subclasses that only name their parameters; what
 any model means (its words, its JSON, what certifies it, what to say when it is out of reach) is
@@ -10,22 +10,169 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from demur.core.bounds import EACH_SET, Bound, ExpectedCost, Quantity, check_share
-from demur.core.program import (
-    Number,
-    Program,
-    Totals,
-    at_least,
-    at_most,
-    exact,
-    integer_coefficients,
-    quotient_bound,
-)
+from demur.core.program import COEFFICIENTS, Number, Program, Totals, exact, lower
 from demur.errors import InvalidInputError
 
+Quantity = Literal["tpr", "fpr", "precision", "selective_risk"]
+EACH_SET = "each"
+"""The `ood_set` of a bound that every OOD set has to keep by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One requirement: a quantity, a sense, a value, and whose.
+
+    Parameters
+    ----------
+    quantity
+        ``"tpr"``, ``"fpr"``, ``"precision"`` or ``"selective_risk"``.
+    at_least, at_most
+        The value, under exactly one of the two names. A float means its shortest decimal, so
+        0.07 of 100 rows is 7 rows.
+    group
+        Of the ID rows with this group label only.
+    ood_set
+        Of this OOD set only; ``"each"`` is every one of them by itself.
+
+    Examples
+    --------
+    >>> Bound("fpr", at_most=0.1, ood_set="svhn")
+    Bound('fpr', at_most=0.1, ood_set='svhn')
+    """
+
+    quantity: Quantity
+    at_least: Number | None = None
+    at_most: Number | None = None
+    group: str | None = None
+    ood_set: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.quantity not in get_args(Quantity):
+            raise InvalidInputError(
+                f"quantity must be one of {list(get_args(Quantity))}, got {self.quantity!r}"
+            )
+        if (self.at_least is None) == (self.at_most is None):
+            raise InvalidInputError(
+                f"a bound on {self.quantity} needs either at_least or at_most, got "
+                f"at_least={self.at_least!r}, at_most={self.at_most!r}"
+            )
+        if self.quantity == "selective_risk":
+            _check_nonnegative(self.parameter, self.value)
+        else:
+            check_share(self.parameter, self.value)
+        if self.group is not None and self.quantity not in ("tpr", "selective_risk"):
+            raise InvalidInputError(
+                f"group: a bound on {self.quantity} is not of ID rows alone; groups go with tpr "
+                "and selective_risk"
+            )
+        if self.ood_set is not None and self.quantity not in ("fpr", "precision"):
+            raise InvalidInputError(
+                f"ood_set: a bound on {self.quantity} is not of OOD rows; sets go with fpr and "
+                "precision"
+            )
+
+    @property
+    def is_lower(self) -> bool:
+        """Whether the quantity has to be at least the value."""
+        return self.at_least is not None
+
+    @property
+    def value(self) -> Number:
+        """The value as it was given."""
+        return self.at_most if self.at_least is None else self.at_least  # type: ignore[return-value]
+
+    @property
+    def share(self) -> Fraction:
+        """The value as the fraction its shortest decimal stands for."""
+        return exact(self.parameter, self.value)
+
+    @property
+    def parameter(self) -> str:
+        """The name under which models and options take such a bound, such as ``min_tpr``."""
+        return f"{'min' if self.is_lower else 'max'}_{self.quantity}"
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether every rule meets it."""
+        if self.is_lower:
+            return self.share <= 0
+        return self.quantity != "selective_risk" and self.share >= 1
+
+    @property
+    def is_of_one_set(self) -> bool:
+        """Whether it is about a single OOD set, called by its name."""
+        return self.ood_set not in (None, EACH_SET)
+
+    def met_by(self, value: float | None) -> bool:
+        """Return whether a value meets the bound; one that is undefined does not."""
+        if value is None:
+            return False
+        return value >= float(self.value) if self.is_lower else value <= float(self.value)
+
+    def moved_to(self, value: Number) -> Bound:
+        """Return the same bound at another value."""
+        ends = {"at_least": value} if self.is_lower else {"at_most": value}
+        return Bound(self.quantity, group=self.group, ood_set=self.ood_set, **ends)
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the bound as plain data: the arguments that make it."""
+        sense = "at_least" if self.is_lower else "at_most"
+        data: dict[str, Any] = {"quantity": self.quantity, sense: float(self.value)}
+        whose = {"group": self.group, "ood_set": self.ood_set}
+        return data | {name: value for name, value in whose.items() if value is not None}
+
+    def __repr__(self) -> str:
+        sense = "at_least" if self.is_lower else "at_most"
+        whose = "".join(
+            f", {name}={value!r}"
+            for name, value in (("group", self.group), ("ood_set", self.ood_set))
+            if value is not None
+        )
+        return f"Bound({self.quantity!r}, {sense}={self.value!r}{whose})"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCost:
+    """The objective of the cost-based model.
+
+    ``(1-pi) E_ID[l c + reject_id (1-c)] + pi E_OOD[accept_ood c + reject_ood (1-c)]``
+
+    Parameters
+    ----------
+    reject_id, accept_ood, reject_ood
+        Costs eps1, eps2, eps3 of rejecting an ID input, accepting an OOD input and rejecting
+        an OOD input; at least 0, and `accept_ood` at least `reject_ood`.
+    """
+
+    reject_id: Number
+    accept_ood: Number = 1
+    reject_ood: Number = 0
+
+    def __post_init__(self) -> None:
+        for name in ("reject_id", "accept_ood", "reject_ood"):
+            _check_nonnegative(name, getattr(self, name))
+        if exact("accept_ood", self.accept_ood) < exact("reject_ood", self.reject_ood):
+            raise InvalidInputError(
+                f"accept_ood ({self.accept_ood}) must be at least reject_ood ({self.reject_ood}): "
+                "accepting an OOD input cannot be cheaper than rejecting it"
+            )
+
+    def at(self, tpr: float, fpr: float, mean_loss: float, ood_prior: float) -> float:
+        """Return the cost of a rule; `mean_loss` is the loss of accepted ID per ID input."""
+        on_id = mean_loss + float(self.reject_id) * (1 - tpr)
+        if ood_prior == 0:
+            return on_id
+        on_ood = float(self.accept_ood) * fpr + float(self.reject_ood) * (1 - fpr)
+        return (1 - ood_prior) * on_id + ood_prior * on_ood
+
+
 Objective = Literal["selective_risk", "tpr", "fpr", "precision"] | ExpectedCost
+
+
+_NAMED: dict[str, type[RejectionModel]] = {}
+"""Models whose class names their parameters."""
 
 
 class RejectionModel:
@@ -47,13 +194,16 @@ class RejectionModel:
     >>> model = RejectionModel("selective_risk", [Bound("tpr", at_least=0.8)])
     >>> model
     RejectionModel('selective_risk', [Bound('tpr', at_least=0.8)])
-    >>> model == TprFprModel(min_tpr=0.8), model.bound("tpr").value
-    (False, 0.8)
+    >>> model.bound("tpr").value, model.cost
+    (0.8, None)
     """
 
     objective: Objective
     bounds: tuple[Bound, ...]
     ood_prior: Number | None
+
+    def __init_subclass__(cls) -> None:
+        _NAMED[cls.__name__] = cls
 
     def __init__(
         self,
@@ -62,9 +212,9 @@ class RejectionModel:
         ood_prior: Number | None = None,
     ) -> None:
         asked = tuple(bounds)
-        if not (isinstance(objective, ExpectedCost) or objective in _COEFFICIENTS):
+        if not (isinstance(objective, ExpectedCost) or objective in COEFFICIENTS):
             raise InvalidInputError(
-                f"objective must be one of {list(_COEFFICIENTS)} or an ExpectedCost, "
+                f"objective must be one of {list(COEFFICIENTS)} or an ExpectedCost, "
                 f"got {objective!r}"
             )
         if not all(isinstance(bound, Bound) for bound in asked):
@@ -109,17 +259,7 @@ class RejectionModel:
 
     def program(self, totals: Totals) -> Program:
         """Lower objective and bounds to integers on a sample with these totals."""
-        self._check_searchable(totals)
-        loss, id_, ood, per_id, scale, offset = self._coefficients(totals)
-        return Program(
-            *(loss, id_, ood, per_id),
-            min_id=self._min_id(totals),
-            max_ood=tuple(self._max_ood(total, totals) for total in totals.ood),
-            ratio=tuple(self._ratio(total, totals) for total in totals.ood),
-            reject_all=self.cost is not None and not any(b.is_lower for b in self.bounds),
-            scale=scale,
-            offset=offset,
-        )
+        return lower(self, totals)
 
     def check_rows(self, totals: Totals) -> None:
         """Refuse bounds that these rows can say nothing about."""
@@ -163,64 +303,6 @@ class RejectionModel:
         except (TypeError, KeyError) as error:
             raise InvalidInputError(f"the model {name} has a wrong entry: {error}") from None
 
-    def _check_searchable(self, totals: Totals) -> None:
-        """Refuse what the rows cannot answer, and what no search can do."""
-        for bound in self.bounds:
-            named_set = bound.ood_set not in (None, EACH_SET)
-            if bound.quantity == "selective_risk" or bound.group is not None or named_set:
-                raise InvalidInputError(f"no search keeps {bound!r} yet; it can only be stated")
-            if bound.is_lower == (bound.quantity == "fpr"):
-                raise InvalidInputError(f"no search keeps {bound!r}: it asks for a worse rule")
-        if self.cost is not None and len(totals.ood) > 1:
-            raise InvalidInputError(
-                'CostModel has no FPR bound for ood="worst" to apply to; use ood="pooled" '
-                "or tune for one OOD set"
-            )
-        if sum(totals.ood) or not exact("ood_prior", self.ood_prior or 0):
-            return
-        about = "" if self.bound("precision") is None else ", so precision cannot be estimated"
-        raise InvalidInputError(
-            f"ood_prior is {self.ood_prior} but the sample has no OOD rows{about}: "
-            "give OOD scores, or ood_prior=0"
-        )
-
-    def _coefficients(self, totals: Totals) -> tuple[int, int, int, bool, float, float]:
-        """Return loss, id, ood, per_id, scale and offset of the program."""
-        if self.cost is not None:
-            return _cost_coefficients(self.cost, exact("ood_prior", self.ood_prior), totals)
-        risk_unit = 2.0 ** (totals.id_exponent - totals.loss_exponent)
-        units = {
-            "selective_risk": risk_unit,
-            "tpr": 1 / totals.id,
-            "fpr": 1 / max(1, sum(totals.ood)),
-            "precision": 1.0,
-        }
-        name = str(self.objective)
-        return *_COEFFICIENTS[name], units[name], 0.0
-
-    def _min_id(self, totals: Totals) -> int:
-        asked = [
-            at_least(bound.share, totals.id, totals.id_rounding)
-            for bound in self.bounds
-            if bound.quantity == "tpr"
-        ]
-        # Rates of accepting nothing are undefined, so some ID mass is always asked for.
-        return max([0 if self.cost is not None else 1, *asked])
-
-    def _max_ood(self, total: int, totals: Totals) -> int:
-        asked = [b.share for b in self.bounds if b.quantity == "fpr"]
-        return min([total, *(at_most(share, total, totals.ood_rounding) for share in asked)])
-
-    def _ratio(self, total: int, totals: Totals) -> tuple[int, int]:
-        """Lower precision to a bound on the quotient of accepted OOD and ID mass."""
-        bound = self.bound("precision")
-        prior = exact("ood_prior", self.ood_prior or 0)
-        if bound is None or prior == 0 or bound.share == 0:
-            return 0, 0
-        most = (1 - prior) * (1 - bound.share) * total / (prior * bound.share * totals.id)
-        slack = Fraction(4 * max(totals.id_rounding, totals.ood_rounding), 2**52)
-        return quotient_bound(most * (1 + slack), total, totals.id)
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RejectionModel) and self._meaning() == other._meaning()
 
@@ -238,135 +320,20 @@ class RejectionModel:
         return f"RejectionModel({self.objective!r}, {list(self.bounds)!r}{prior})"
 
 
-@dataclass(frozen=True, eq=False)
-class CostModel(RejectionModel):
-    """Minimise the expected cost (Definition 1 of the paper).
-
-    ``(1-pi) E_ID[l c + reject_id (1-c)] + pi E_OOD[accept_ood c + reject_ood (1-c)]``
-
-    With ``ood_prior=0`` this is Chow's rule, whose only parameter is `reject_id`.
-
-    Parameters
-    ----------
-    reject_id, accept_ood, reject_ood
-        Costs eps1, eps2, eps3 of rejecting an ID input, accepting an OOD input and rejecting
-        an OOD input; at least 0, and `accept_ood` at least `reject_ood`. By default 1 and 0.
-    ood_prior
-        Share pi of OOD inputs in deployment, in [0, 1); 0 by default, unless there are costs of
-        OOD inputs, which mean nothing without it.
-
-    Examples
-    --------
-    >>> CostModel(reject_id=0.1, accept_ood=2, ood_prior=0.25).cost
-    ExpectedCost(reject_id=0.1, accept_ood=2, reject_ood=0)
-    """
-
-    reject_id: Number
-    accept_ood: Number = None  # type: ignore[assignment]
-    reject_ood: Number = None  # type: ignore[assignment]
-    ood_prior: Number = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        given: tuple[Number | None, ...] = (self.accept_ood, self.reject_ood, self.ood_prior)
-        if given[2] is None and given[:2] != (None, None):
-            raise InvalidInputError(
-                "costs of OOD inputs need ood_prior, the share of OOD inputs in deployment; with "
-                "ood_prior=0 they do not count"
-            )
-        for name, value in (("accept_ood", 1), ("reject_ood", 0), ("ood_prior", 0)):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
-        cost = ExpectedCost(self.reject_id, self.accept_ood, self.reject_ood)
-        super().__init__(cost, (), self.ood_prior)
-
-
-@dataclass(frozen=True, eq=False)
-class TprFprModel(RejectionModel):
-    """Minimise the selective risk with TPR >= `min_tpr` and FPR <= `max_fpr` (Definition 2).
-
-    ``max_fpr=1`` is the bounded-abstention model; a smaller bound needs OOD rows.
-
-    Parameters
-    ----------
-    min_tpr, max_fpr
-        phi_min and rho_max in [0, 1]. A float means its shortest decimal, so 0.07 of 100 rows
-        is 7 rows.
-
-    Examples
-    --------
-    >>> TprFprModel(min_tpr=0.8, max_fpr=0.1).bounds
-    (Bound('tpr', at_least=0.8), Bound('fpr', at_most=0.1))
-    """
-
-    min_tpr: Number
-    max_fpr: Number = 1
-
-    def __post_init__(self) -> None:
-        check_share("min_tpr", self.min_tpr)
-        check_share("max_fpr", self.max_fpr)
-        bounds = Bound("tpr", at_least=self.min_tpr), Bound("fpr", at_most=self.max_fpr)
-        super().__init__("selective_risk", bounds)
-
-
-@dataclass(frozen=True, eq=False)
-class PrecisionRecallModel(RejectionModel):
-    """Minimise the selective risk with bounded precision and recall (Definition 3).
-
-    Precision is ``(1-pi) TPR / ((1-pi) TPR + pi FPR)`` at the declared prior pi; recall is the
-    TPR.
-
-    Parameters
-    ----------
-    min_precision, min_recall
-        kappa_min and phi_min in [0, 1].
-    ood_prior
-        Share pi of OOD inputs in deployment, in [0, 1).
-
-    Examples
-    --------
-    >>> PrecisionRecallModel(min_precision=0.95, min_recall=0.8, ood_prior=0.1).bounds
-    (Bound('precision', at_least=0.95), Bound('tpr', at_least=0.8))
-    """
-
-    min_precision: Number
-    min_recall: Number
-    ood_prior: Number
-
-    def __post_init__(self) -> None:
-        check_share("min_precision", self.min_precision)
-        check_share("min_recall", self.min_recall)
-        bounds = (
-            Bound("precision", at_least=self.min_precision),
-            Bound("tpr", at_least=self.min_recall),
+def check_model(model: object) -> None:
+    """Refuse what is no rejection model."""
+    if not isinstance(model, RejectionModel):
+        raise InvalidInputError(
+            f"model must be a rejection model such as TprFprModel(0.8, 0.1), got {model!r}"
         )
-        super().__init__("selective_risk", bounds, self.ood_prior)
 
 
-_NAMED: dict[str, type[RejectionModel]] = {
-    model.__name__: model for model in (CostModel, TprFprModel, PrecisionRecallModel)
-}
-
-# What is minimised, as coefficients (loss, id, ood, per_id) of the program.
-_COEFFICIENTS: dict[str, tuple[int, int, int, bool]] = {
-    "selective_risk": (1, 0, 0, True),
-    "tpr": (0, -1, 0, False),
-    "fpr": (0, 0, 1, False),
-    # The most ID among the accepted is the least OOD per ID, at any prior.
-    "precision": (0, 0, 1, True),
-}
+def check_share(name: str, value: Number) -> None:
+    """Refuse what is not a share."""
+    if not 0 <= exact(name, value) <= 1:
+        raise InvalidInputError(f"{name} must be in [0, 1], got {value}")
 
 
-def _cost_coefficients(
-    cost: ExpectedCost, prior: Fraction, totals: Totals
-) -> tuple[int, int, int, bool, float, float]:
-    reject_id, reject_ood = (
-        exact("reject_id", cost.reject_id),
-        exact("reject_ood", cost.reject_ood),
-    )
-    ood_step = exact("accept_ood", cost.accept_ood) - reject_ood
-    (loss, id_, ood), unit = integer_coefficients(
-        (1 - prior) * Fraction(2) ** (totals.id_exponent - totals.loss_exponent) / totals.id,
-        -(1 - prior) * reject_id / totals.id,
-        prior * ood_step / totals.ood[0] if prior else Fraction(0),
-    )
-    return loss, id_, ood, False, unit, float((1 - prior) * reject_id + prior * reject_ood)
+def _check_nonnegative(name: str, value: Number) -> None:
+    if exact(name, value) < 0:
+        raise InvalidInputError(f"{name} must be at least 0, got {value}")

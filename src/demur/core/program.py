@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, gcd, lcm
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from demur.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from demur.core.models import Bound, ExpectedCost, RejectionModel
 
 Number = int | float | Decimal | Fraction
 
@@ -137,3 +140,107 @@ def integer_coefficients(*coefficients: Fraction) -> tuple[tuple[int, ...], floa
     largest = max(abs(c) for c in coefficients)
     unit = max(unit, largest / (_COEFFICIENT_LIMIT - 1))
     return tuple(round(c / unit) for c in coefficients), float(unit)
+
+
+COEFFICIENTS: dict[str, tuple[int, int, int, bool]] = {
+    "selective_risk": (1, 0, 0, True),
+    "tpr": (0, -1, 0, False),
+    "fpr": (0, 0, 1, False),
+    # The most ID among the accepted is the least OOD per ID, at any prior.
+    "precision": (0, 0, 1, True),
+}
+"""What an objective minimises, as coefficients (loss, id, ood, per_id) of the program."""
+
+
+def lower(model: RejectionModel, totals: Totals) -> Program:
+    """Return the objective and the bounds of a model in integers, for rows with these totals."""
+    _check_searchable(model, totals)
+    loss, id_, ood, per_id, scale, offset = _objective(model, totals)
+    return Program(
+        *(loss, id_, ood, per_id),
+        min_id=_min_id(model, totals),
+        max_ood=tuple(_max_ood(model, total, totals) for total in totals.ood),
+        ratio=tuple(_ratio(model, total, totals) for total in totals.ood),
+        reject_all=model.cost is not None and not any(b.is_lower for b in model.bounds),
+        scale=scale,
+        offset=offset,
+    )
+
+
+def _check_searchable(model: RejectionModel, totals: Totals) -> None:
+    """Refuse what the rows cannot answer, and what no search can do."""
+    for bound in model.bounds:
+        _check_bound(bound)
+    if model.cost is not None and len(totals.ood) > 1:
+        raise InvalidInputError(
+            'CostModel has no FPR bound for ood="worst" to apply to; use ood="pooled" '
+            "or tune for one OOD set"
+        )
+    if sum(totals.ood) or not exact("ood_prior", model.ood_prior or 0):
+        return
+    about = "" if model.bound("precision") is None else ", so precision cannot be estimated"
+    raise InvalidInputError(
+        f"ood_prior is {model.ood_prior} but the sample has no OOD rows{about}: "
+        "give OOD scores, or ood_prior=0"
+    )
+
+
+def _check_bound(bound: Bound) -> None:
+    if bound.quantity == "selective_risk" or bound.group is not None or bound.is_of_one_set:
+        raise InvalidInputError(f"no search keeps {bound!r} yet; it can only be stated")
+    if bound.is_lower == (bound.quantity == "fpr"):
+        raise InvalidInputError(f"no search keeps {bound!r}: it asks for a worse rule")
+
+
+def _objective(model: RejectionModel, totals: Totals) -> tuple[int, int, int, bool, float, float]:
+    """Return loss, id, ood, per_id, scale and offset of the program."""
+    if model.cost is not None:
+        return _expected_cost(model.cost, exact("ood_prior", model.ood_prior), totals)
+    name = str(model.objective)
+    units = {
+        "selective_risk": 2.0 ** (totals.id_exponent - totals.loss_exponent),
+        "tpr": 1 / totals.id,
+        "fpr": 1 / max(1, sum(totals.ood)),
+        "precision": 1.0,
+    }
+    return *COEFFICIENTS[name], units[name], 0.0
+
+
+def _expected_cost(
+    cost: ExpectedCost, prior: Fraction, totals: Totals
+) -> tuple[int, int, int, bool, float, float]:
+    reject_id = exact("reject_id", cost.reject_id)
+    reject_ood = exact("reject_ood", cost.reject_ood)
+    ood_step = exact("accept_ood", cost.accept_ood) - reject_ood
+    (loss, id_, ood), unit = integer_coefficients(
+        (1 - prior) * Fraction(2) ** (totals.id_exponent - totals.loss_exponent) / totals.id,
+        -(1 - prior) * reject_id / totals.id,
+        prior * ood_step / totals.ood[0] if prior else Fraction(0),
+    )
+    return loss, id_, ood, False, unit, float((1 - prior) * reject_id + prior * reject_ood)
+
+
+def _min_id(model: RejectionModel, totals: Totals) -> int:
+    asked = [
+        at_least(bound.share, totals.id, totals.id_rounding)
+        for bound in model.bounds
+        if bound.quantity == "tpr"
+    ]
+    # Rates of accepting nothing are undefined, so some ID mass is always asked for.
+    return max([0 if model.cost is not None else 1, *asked])
+
+
+def _max_ood(model: RejectionModel, total: int, totals: Totals) -> int:
+    asked = [bound.share for bound in model.bounds if bound.quantity == "fpr"]
+    return min([total, *(at_most(share, total, totals.ood_rounding) for share in asked)])
+
+
+def _ratio(model: RejectionModel, total: int, totals: Totals) -> tuple[int, int]:
+    """Lower precision to a bound on the quotient of accepted OOD and ID mass."""
+    bound = model.bound("precision")
+    prior = exact("ood_prior", model.ood_prior or 0)
+    if bound is None or prior == 0 or bound.share == 0:
+        return 0, 0
+    most = (1 - prior) * (1 - bound.share) * total / (prior * bound.share * totals.id)
+    slack = Fraction(4 * max(totals.id_rounding, totals.ood_rounding), 2**52)
+    return quotient_bound(most * (1 + slack), total, totals.id)

@@ -60,7 +60,7 @@ class Rule:
     card: Card | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        direction = tuple(float(d) for d in _arrays.real_vector("direction", self.direction))
+        direction = _direction(self.direction)
         if len(direction) not in (1, 2) or not all(map(math.isfinite, direction)):
             raise InvalidInputError(f"direction must be one or two finite numbers, got {direction}")
         if not any(direction):
@@ -235,3 +235,9 @@ class Rule:
         except (OSError, UnicodeDecodeError, TypeError, ValueError) as error:
             raise InvalidInputError(f"cannot read the rule {str(path)!r}: {error}") from None
         return cls.from_json(text)
+
+
+def _direction(weights: Any) -> tuple[float, ...]:
+    if isinstance(weights, tuple) and all(type(weight) is float for weight in weights):
+        return weights
+    return tuple(float(weight) for weight in _arrays.real_vector("direction", weights))

@@ -24,7 +24,7 @@ import numpy as np
 
 from demur._arrays import FloatArray, IntArray
 from demur.core.bins import Bins
-from demur.core.masses import exponent_of, on_grid
+from demur.core.points import exponent_of, on_grid
 from demur.core.rule import Rule
 
 MEMORY = 2 * 10**9
@@ -67,7 +67,7 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How the rows become integer masses; see `demur.core.masses`.
+    """How the rows become integer masses; see `demur.core.points`.
 
     An ID row has ID mass ``floor(weight * 2**id_exponent + 0.5)`` and loss mass
     ``floor(weight * loss * 2**loss_exponent + 0.5)``, an OOD row has OOD mass

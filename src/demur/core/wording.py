@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from demur.core.bounds import Bound
-from demur.core.models import RejectionModel
+from demur.core.models import Bound, RejectionModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule

@@ -4,13 +4,11 @@ Detectors without training are functions; the others are fitted on training acti
 `CATALOG` names them all. Higher = more doubt, everywhere.
 """
 
-from demur.detectors.activations import Activations
+from demur.detectors.activations import Activations, Detector
 from demur.detectors.arrays import as_scores
 from demur.detectors.catalog import CATALOG, Entry, score_table
 from demur.detectors.combine import PlugIn, Sirc, plug_in
-from demur.detectors.fitting import Detector
-from demur.detectors.gradients import gradnorm
-from demur.detectors.logits import energy, entropy, gen, mls, msp
+from demur.detectors.logits import energy, entropy, gen, gradnorm, mls, msp
 from demur.detectors.mahalanobis import Mahalanobis, RelativeMahalanobis
 from demur.detectors.neighbours import Knn
 from demur.detectors.shaping import React, ash, react, scale
@@ -41,3 +39,7 @@ __all__ = [
     "scale",
     "score_table",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

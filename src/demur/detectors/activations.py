@@ -1,9 +1,12 @@
-"""What a network leaves behind for a batch: logits, features, its linear head, labels."""
+"""What detectors work on: what a network leaves behind for a batch, checked once.
+
+Also the shape that detectors share which learn from such activations before they score.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +14,9 @@ import numpy.typing as npt
 from demur import _arrays
 from demur._arrays import FloatArray
 from demur.detectors.arrays import finite_matrix, finite_vector, to_cpu
-from demur.errors import InvalidInputError
+from demur.errors import InvalidInputError, NotTunedError
+
+State = TypeVar("State")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,3 +126,23 @@ class Activations:
             if (array := getattr(self, name)) is not None
         ]
         return f"Activations({', '.join(parts)})"
+
+
+class Detector(Protocol):
+    """A detector to fit on ID activations; `fit` returns a fitted copy and changes nothing."""
+
+    def fit(self, train: Activations) -> Self:
+        """Return a copy of the detector that has learned from `train`."""
+
+    def score(self, activations: Activations) -> FloatArray:
+        """Return one doubt a row."""
+
+
+def fitted(detector: object, state: State | None) -> State:
+    """Return what `fit` learned, or say that it was not called."""
+    if state is None:
+        name = type(detector).__name__
+        raise NotTunedError(
+            f"{name} is not fitted: keep what fit returns, as in detector = {name}(...).fit(train)"
+        )
+    return state

@@ -8,11 +8,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from demur._arrays import FloatArray
-from demur.detectors.activations import Activations
+from demur.detectors.activations import Activations, Detector
 from demur.detectors.arrays import as_scores
-from demur.detectors.fitting import Detector
-from demur.detectors.gradients import gradnorm
-from demur.detectors.logits import energy, entropy, gen, mls, msp
+from demur.detectors.logits import energy, entropy, gen, gradnorm, mls, msp
 from demur.detectors.mahalanobis import Mahalanobis, RelativeMahalanobis
 from demur.detectors.neighbours import Knn
 from demur.detectors.shaping import React, ash, scale

@@ -13,15 +13,15 @@ import numpy as np
 
 from demur import _arrays
 from demur._arrays import FloatArray
+from demur.detectors.activations import fitted
 from demur.detectors.arrays import as_scores, finite_vector, number
-from demur.detectors.fitting import fitted
 from demur.errors import InvalidInputError
 
 _STEPS = 100
 _LARGEST_LOG_RATIO = 700.0
 
 
-class _Spread(NamedTuple):
+class _MeanAndDeviation(NamedTuple):
     mean: float
     deviation: float
 
@@ -42,7 +42,7 @@ class Sirc:
     array([-2.254,  4.496, -1.561])
     """
 
-    _state: _Spread | None = field(default=None, repr=False, compare=False, kw_only=True)
+    _state: _MeanAndDeviation | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def fit(self, id_ood_score: Any) -> Self:
         """Learn location and spread of the OOD score on ID data (no OOD data is needed)."""
@@ -50,7 +50,7 @@ class Sirc:
         deviation = float(scores.std()) if len(scores) else 0.0
         if deviation <= 0:
             raise InvalidInputError("id_ood_score needs at least two different values")
-        return replace(self, _state=_Spread(float(scores.mean()), deviation))
+        return replace(self, _state=_MeanAndDeviation(float(scores.mean()), deviation))
 
     def score(self, risk_score: Any, ood_score: Any) -> FloatArray:
         """Return the combined score; both arguments have shape (n,)."""

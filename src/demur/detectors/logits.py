@@ -1,4 +1,7 @@
-"""Training-free scores of the logits alone. Higher = more doubt; float64 throughout."""
+"""Training-free scores of the logits, and of the gradient they cause in the head (GradNorm).
+
+Higher = more doubt; float64 throughout.
+"""
 
 from __future__ import annotations
 
@@ -95,6 +98,32 @@ def gen(logits: Any, *, gamma: float = 0.1, top: int = 100) -> FloatArray:
     log_rest[:, 0] = _log_sum_exp_without_top(z) - total
     log_rest[:, 1:] = np.log1p(-np.exp(log_p[:, 1:]))
     return np.asarray(np.exp(exponent * (log_p + log_rest)).sum(axis=1))
+
+
+def gradnorm(logits: Any, features: Any) -> FloatArray:
+    """Return minus the L1 norm of the head's gradient of ``KL(uniform || softmax)``.
+
+    The gradient with respect to the weight is the outer product of ``softmax(z) - 1/K`` and the
+    feature h, so its L1 norm is ``||softmax(z) - 1/K||_1 ||h||_1`` and no automatic
+    differentiation is needed. Implementations that add the K targets up instead of averaging
+    them report K times this value.
+
+    Parameters
+    ----------
+    logits
+        Shape (n, K).
+    features
+        Shape (n, d): the input of the head.
+
+    Examples
+    --------
+    >>> gradnorm([[0.0, 0.0], [50.0, 0.0]], [[1.0, 2.0], [1.0, 2.0]])
+    array([-0., -3.])
+    """
+    z = finite_matrix("logits", logits)
+    h = finite_matrix("features", features, rows=len(z))
+    uneven = np.abs(softmax(z) - 1 / z.shape[1]).sum(axis=1)
+    return np.asarray(-uneven * np.abs(h).sum(axis=1))
 
 
 def log_sum_exp(z: FloatArray) -> FloatArray:

@@ -8,9 +8,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from demur._arrays import FloatArray
-from demur.detectors.activations import Activations
+from demur.detectors.activations import Activations, fitted
 from demur.detectors.arrays import finite_matrix
-from demur.detectors.fitting import fitted
 from demur.errors import InvalidInputError
 
 

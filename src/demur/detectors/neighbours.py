@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import FloatArray, IntArray
 from demur.detectors import arrays
-from demur.detectors.activations import Activations
+from demur.detectors.activations import Activations, fitted
 from demur.detectors.arrays import finite_matrix
-from demur.detectors.fitting import fitted
 from demur.errors import InvalidInputError
 
 _BLOCK = 2**23  # entries of a temporary matrix
@@ -22,10 +21,36 @@ _FAISS_ROWS = 1_000_000  # below this the blocked product is faster than a flat 
 _FAISS_SPARE = 64
 
 
-class _Bank(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Bank:
+    """Unit rows to search among; what is derived from them for speed is derived once."""
+
     rows: FloatArray
     single: npt.NDArray[np.float32]
     half_norm: npt.NDArray[np.float32]
+    _faiss: Any = None
+
+    @classmethod
+    def of(cls, rows: FloatArray) -> Self:
+        half_norm = np.where(rows.any(axis=1), 0.5, 0.0).astype(np.float32)
+        return cls(rows, rows.astype(np.float32), half_norm)
+
+    def faiss_index(self) -> Any:
+        """Return the flat faiss index over the rows, which is built when it is first needed."""
+        if self._faiss is None:
+            index = importlib.import_module("faiss").IndexFlatL2(self.rows.shape[1])
+            index.add(self.single)
+            self._faiss = index
+        return self._faiss
+
+    def __getstate__(self) -> FloatArray:
+        return self.rows
+
+    def __setstate__(self, rows: FloatArray) -> None:
+        # An index belongs to its process: it is built anew, like all that follows from the rows.
+        fresh = type(self).of(rows)
+        self.rows, self.single, self.half_norm = fresh.rows, fresh.single, fresh.half_norm
+        self._faiss = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +85,7 @@ class Knn:
             raise InvalidInputError(
                 f"k={self.k} neighbours are asked for, but the bank has {len(rows)} rows"
             )
-        half_norm = np.where(rows.any(axis=1), 0.5, 0.0).astype(np.float32)
-        return replace(self, _state=_Bank(rows, rows.astype(np.float32), half_norm))
+        return replace(self, _state=_Bank.of(rows))
 
     def score(self, activations: Activations) -> FloatArray:
         """Return the distance of each row to its k-th neighbour in the bank."""
@@ -128,11 +152,8 @@ def _squared_distances(
 
 def _faiss_kth(queries: FloatArray, bank: _Bank, k: int) -> FloatArray:
     """Let faiss shortlist in float32 and measure the shortlist in float64."""
-    faiss = importlib.import_module("faiss")
-    index = faiss.IndexFlatL2(bank.rows.shape[1])
-    index.add(bank.single)
     count = min(k + _FAISS_SPARE, len(bank.rows))
-    _, columns = index.search(queries.astype(np.float32), count)
+    _, columns = bank.faiss_index().search(queries.astype(np.float32), count)
     rows = np.repeat(np.arange(len(queries)), count)
     squares = _squared_distances(queries, bank.rows, rows, columns.ravel())
     return np.asarray(np.sqrt(np.sort(squares.reshape(-1, count), axis=1)[:, k - 1]))

@@ -9,9 +9,8 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray
 from demur.detectors import arrays
-from demur.detectors.activations import Activations
+from demur.detectors.activations import Activations, fitted
 from demur.detectors.arrays import finite_matrix, finite_vector
-from demur.detectors.fitting import fitted
 from demur.detectors.logits import log_sum_exp
 from demur.errors import InvalidInputError
 

@@ -7,29 +7,34 @@ rows. `estimate_prior` and `OperatingTable` are for a share of OOD inputs that i
 drifts.
 """
 
-from demur.guarantees.bootstrap import Bootstrap, Measure, bootstrap
-from demur.guarantees.bounded import mean_lower, mean_upper
-from demur.guarantees.certified_tuning import Candidate, CertifiedTuning, tune_certified
-from demur.guarantees.certify import Certified, certify
-from demur.guarantees.counting import operating_table
-from demur.guarantees.cross import CrossTuning, Fold, cross_tune
-from demur.guarantees.delong import (
-    AurocComparison,
-    AurocEstimate,
-    auroc_interval,
-    compare_auroc,
-)
-from demur.guarantees.intervals import Interval, clopper_pearson
-from demur.guarantees.paired import Comparison, compare
-from demur.guarantees.plan import Plan, PlanRow, PowerPoint, plan
-from demur.guarantees.prior import (
-    PriorEstimate,
-    cost_range,
-    estimate_prior,
-    explaining_priors,
-    precision_range,
-)
-from demur.guarantees.saved import OperatingTable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from demur.guarantees.certified_rule import Certified, certify
+    from demur.guarantees.certified_tuning import Candidate, CertifiedTuning, tune_certified
+    from demur.guarantees.delong import (
+        AurocComparison,
+        AurocEstimate,
+        auroc_interval,
+        compare_auroc,
+    )
+    from demur.guarantees.intervals import Interval, clopper_pearson
+    from demur.guarantees.mean_bounds import mean_lower, mean_upper
+    from demur.guarantees.operating_tables import OperatingTable, operating_table
+    from demur.guarantees.planning import Plan, PlanRow, PowerPoint, plan
+    from demur.guarantees.prior import (
+        PriorEstimate,
+        cost_range,
+        estimate_prior,
+        explaining_priors,
+        precision_range,
+    )
+    from demur.guarantees.resampling.bootstrap import Bootstrap, ResampledRate, bootstrap
+    from demur.guarantees.resampling.cross import CrossTuning, Fold, cross_tune
+    from demur.guarantees.resampling.paired import Comparison, compare
+
+    Measure = ResampledRate
 
 __all__ = [
     "AurocComparison",
@@ -48,6 +53,7 @@ __all__ = [
     "PlanRow",
     "PowerPoint",
     "PriorEstimate",
+    "ResampledRate",
     "auroc_interval",
     "bootstrap",
     "certify",
@@ -65,3 +71,40 @@ __all__ = [
     "precision_range",
     "tune_certified",
 ]
+
+_NAMES = {
+    "certified_rule": ("Certified", "certify"),
+    "certified_tuning": ("Candidate", "CertifiedTuning", "tune_certified"),
+    "delong": ("AurocComparison", "AurocEstimate", "auroc_interval", "compare_auroc"),
+    "intervals": ("Interval", "clopper_pearson"),
+    "mean_bounds": ("mean_lower", "mean_upper"),
+    "operating_tables": ("OperatingTable", "operating_table"),
+    "planning": ("Plan", "PlanRow", "PowerPoint", "plan"),
+    "prior": (
+        "PriorEstimate",
+        "cost_range",
+        "estimate_prior",
+        "explaining_priors",
+        "precision_range",
+    ),
+    "resampling.bootstrap": ("Bootstrap", "ResampledRate", "bootstrap"),
+    "resampling.cross": ("CrossTuning", "Fold", "cross_tune"),
+    "resampling.paired": ("Comparison", "compare"),
+}
+_PLACES = {name: (place, name) for place, names in _NAMES.items() for name in names}
+# The name under which results of resampling were first known.
+_PLACES["Measure"] = ("resampling.bootstrap", "ResampledRate")
+
+if not TYPE_CHECKING:
+    # Imported when first used: most commands need few of these. Hidden from type checkers, to which
+    # a name that is not here is a mistake.
+    def __getattr__(name: str) -> Any:
+        if name not in _PLACES:
+            raise AttributeError(f"module 'demur.guarantees' has no attribute {name!r}")
+        place, known_as = _PLACES[name]
+        found = globals()[name] = getattr(import_module(f"demur.guarantees.{place}"), known_as)
+        return found
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

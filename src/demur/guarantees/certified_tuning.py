@@ -29,28 +29,28 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, TprFprModel
+from demur.core.models import RejectionModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.errors import InfeasibleError, InvalidInputError
-from demur.guarantees.candidates import Learner
-from demur.guarantees.certify import OOD_CAVEAT, certify, declared_losses, risk_upper
+from demur.errors import InfeasibleError
+from demur.guarantees.certified_rule import OOD_CAVEAT, certify, declared_losses, risk_upper
 from demur.guarantees.intervals import miss
-from demur.guarantees.requirements import (
-    PrecisionRecallRequirement,
-    Requirement,
-    Sizes,
-    TprFprRequirement,
-)
-from demur.guarantees.shortage import shortage
+from demur.guarantees.planning import shortage
+from demur.guarantees.requirements import Requirement, Sizes, refuse_unprovable
 from demur.guarantees.splits import Seed, refuse_weights, split
-from demur.tuning.charts import Directions
+from demur.tuning.directions import Directions
+from demur.tuning.prepared import Prepared, prepare
 from demur.tuning.result import Exact, Grid
+from demur.tuning.tune import tune
 
 LEARN_SHARE = 0.3
 """Share of the rows to learn on: testing needs more rows than choosing a line."""
+
+_LARGEST_MARGIN, _SMALLEST_MARGIN = 3.5, -3.0
+_STEPS = (1.0, 1.75, 2.5, 3.25)
+_BISECTIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class CertifiedTuning:
     selective_risk: float
     """Certified upper bound; NaN for a rule that accepts nothing."""
     expected_cost: float | None
-    """Certified upper bound under a `CostModel`, else None."""
+    """Certified upper bound where the model has costs, else None."""
     point: OperatingPoint
     """What the rule did on the test rows; not a promise."""
     candidates: tuple[Candidate, ...]
-    """In the order tested; empty under a `CostModel`, where one rule is learned."""
+    """In the order tested; empty where the model has costs, and one rule is learned."""
     sizes: Sizes
     caveat: str = OOD_CAVEAT
 
@@ -106,7 +106,8 @@ def tune_certified(
 
     With probability at least `confidence` over the data, all bounds of `model` and the stated
     bound on selective risk hold together; the module's docstring has the argument. Under a
-    `CostModel` there are no bounds to keep, and the expected cost is bounded.
+    `CostModel` there are no bounds to keep, and the expected cost is bounded. Other models need
+    the selective risk as objective, and bounds on TPR, FPR and precision of all rows.
 
     Parameters
     ----------
@@ -131,6 +132,7 @@ def tune_certified(
     Examples
     --------
     >>> import numpy as np
+    >>> from demur import TprFprModel
     >>> rng = np.random.default_rng(0)
     >>> scores = rng.normal(0, 1, 2000)
     >>> sample = Sample(scores, rng.random(2000) < 0.05, ood_scores=rng.normal(3, 1, 2000))
@@ -139,28 +141,29 @@ def tune_certified(
     (1.04, 0.071)
     """
     refuse_weights(sample)
+    refuse_unprovable(model)
     declared_losses(sample, max_loss)
     delta = miss(confidence)
     learn, test = split(sample, learn_share, rng)
-    learner = Learner.of(learn, directions, search)
+    learner = _Learner.of(learn, directions, search)
     tester = _Tester(test, model, max_loss, rng)
     sizes = Sizes(learn.n_id, learn.n_ood, test.n_id, test.n_ood)
-    if isinstance(model, CostModel):
+    if model.cost is not None:
         return _bounded_cost(learner, tester, model, confidence, sizes)
     try:
         plain = learner.rule(model)
     except InfeasibleError as error:
-        requirement = _requirement(model, sizes, delta / 2, 1.0)
-        hoped = _with_all_rows(Learner.of(sample, directions, search), requirement)
+        requirement = Requirement.of(model, sizes, delta / 2, 1.0)
+        hoped = _with_all_rows(_Learner.of(sample, directions, search), requirement)
         # With all rows there is a rule: the rows to learn on were too few.
         raise error if hoped is None else shortage(requirement, None, hoped, confidence) from None
-    requirement = _requirement(model, sizes, delta / 2, evaluate(plain, learn).tpr)
+    requirement = Requirement.of(model, sizes, delta / 2, evaluate(plain, learn).tpr)
     rules = learner.candidates(requirement, plain)
     candidates = tester.tested(rules, learn, requirement, delta / 2)
     proven = [candidate for candidate in candidates if candidate.proven]
     if not proven:
         safest = candidates[0].tested if candidates else None
-        hoped = _with_all_rows(Learner.of(sample, directions, search), requirement)
+        hoped = _with_all_rows(_Learner.of(sample, directions, search), requirement)
         raise shortage(requirement, safest, hoped, confidence)
     best = min(proven, key=lambda candidate: candidate.selective_risk)
     return CertifiedTuning(
@@ -175,7 +178,7 @@ def tune_certified(
     )
 
 
-def _with_all_rows(learner: Learner, requirement: Requirement) -> OperatingPoint | None:
+def _with_all_rows(learner: _Learner, requirement: Requirement) -> OperatingPoint | None:
     """Return what the safest rule does when it may learn on all rows; None if there is none."""
     try:
         plain = learner.rule(requirement.model)
@@ -184,14 +187,77 @@ def _with_all_rows(learner: Learner, requirement: Requirement) -> OperatingPoint
     return evaluate(learner.safest(requirement, plain)[1], learner.rows)
 
 
-def _requirement(model: RejectionModel, sizes: Sizes, delta: float, tpr: float) -> Requirement:
-    if isinstance(model, TprFprModel):
-        return TprFprRequirement(model, sizes, delta)
-    if isinstance(model, PrecisionRecallModel):
-        return PrecisionRecallRequirement.of(model, sizes, delta, tpr)
-    raise InvalidInputError(
-        f"tune_certified knows TprFprModel, PrecisionRecallModel and CostModel, got {model!r}"
-    )
+@dataclass(frozen=True, slots=True)
+class _Learner:
+    """Everything that may look at the learning rows."""
+
+    rows: Sample
+    ready: Prepared
+    """The same rows, sorted once for all candidates."""
+    directions: Directions | None
+    search: Exact | Grid | None
+
+    @classmethod
+    def of(
+        cls, rows: Sample, directions: Directions | None, search: Exact | Grid | None
+    ) -> _Learner:
+        """Prepare the learning rows."""
+        return cls(rows, prepare(rows), directions, search)
+
+    def rule(self, model: RejectionModel) -> Rule:
+        """Return the rule tuned on the learning rows."""
+        try:
+            return tune(self.ready, model, directions=self.directions, search=self.search).rule
+        except InfeasibleError as error:
+            raise InfeasibleError(
+                f"{error} (on the {self.rows.n_id} ID and {self.rows.n_ood} OOD rows set aside "
+                "for learning)",
+                model=error.model,
+                attainable=error.attainable,
+            ) from None
+
+    def candidates(self, requirement: Requirement, plain: Rule) -> list[tuple[float, Rule]]:
+        """Return margins and rules, safest first; empty when no counts could prove the bounds.
+
+        The first has the largest margin that a rule reaches on the learning rows, found by
+        bisection since less margin is easier; `plain` stands in where none is reached.
+        """
+        if requirement.tightened(_SMALLEST_MARGIN) is None:
+            return []
+        margin, rule = self.safest(requirement, plain)
+        found = [(margin, rule)]
+        for step in _STEPS:
+            # Below no margin at all a test fails more often than not.
+            if found[-1][0] <= 0:
+                break
+            bolder = self._at(requirement, margin - step)
+            if bolder is not None and all(bolder != known for _, known in found):
+                found.append((margin - step, bolder))
+        return found
+
+    def safest(self, requirement: Requirement, plain: Rule) -> tuple[float, Rule]:
+        """Return the rule with the largest margin that any reaches, or else `plain`."""
+        rule = self._at(requirement, _LARGEST_MARGIN)
+        if rule is not None:
+            return _LARGEST_MARGIN, rule
+        low, high, best = _SMALLEST_MARGIN, _LARGEST_MARGIN, plain
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            rule = self._at(requirement, middle)
+            if rule is None:
+                high = middle
+            else:
+                low, best = middle, rule
+        return low, best
+
+    def _at(self, requirement: Requirement, margin: float) -> Rule | None:
+        safer = requirement.tightened(margin)
+        if safer is None:
+            return None
+        try:
+            return self.rule(safer)
+        except InfeasibleError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +296,7 @@ class _Tester:
 
 
 def _bounded_cost(
-    learner: Learner, tester: _Tester, model: CostModel, confidence: float, sizes: Sizes
+    learner: _Learner, tester: _Tester, model: RejectionModel, confidence: float, sizes: Sizes
 ) -> CertifiedTuning:
     """Tune on the learning rows; one fixed rule then keeps the whole level for its bounds."""
     rule = learner.rule(model)

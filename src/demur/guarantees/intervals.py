@@ -1,10 +1,17 @@
-"""Exact binomial bounds for rates, and how a level is shared among several bounds."""
+"""Exact binomial bounds for rates: how a level is shared among several, and how they are printed.
+
+Promised numbers are rounded against those who promise, never in their favour.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from demur.errors import InvalidInputError
+
+# 0.07 times 10,000 is 700.0000000000001 in floats.
+_FUZZ = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,11 @@ def clopper_pearson(successes: int, trials: int, *, confidence: float = 0.95) ->
     >>> round(interval.low, 4), round(interval.high, 4)
     (0.4439, 0.9748)
     """
-    tail = miss(confidence) / 2
+    return rate_interval(successes, trials, miss(confidence) / 2)
+
+
+def rate_interval(successes: int, trials: int, tail: float) -> Interval:
+    """Return the interval whose ends fail with probability at most `tail` each."""
     return Interval(rate_lower(successes, trials, tail), rate_upper(successes, trials, tail))
 
 
@@ -90,6 +101,28 @@ def miss(confidence: float) -> float:
         raise InvalidInputError(f"confidence must be between 0 and 1, got {confidence}")
     # 1 - 0.95 is 0.050000000000000044 in floats.
     return round(1 - confidence, 15)
+
+
+def at_least_text(bound: float, digits: int) -> str:
+    """Return a lower bound with so many decimals, rounded down.
+
+    Examples
+    --------
+    >>> at_least_text(0.77687, 4), at_least_text(0.8, 4)
+    ('0.7768', '0.8000')
+    """
+    return f"{math.floor(bound * 10**digits + _FUZZ) / 10**digits:.{digits}f}"
+
+
+def at_most_text(bound: float, digits: int) -> str:
+    """Return an upper bound with so many decimals, rounded up.
+
+    Examples
+    --------
+    >>> at_most_text(0.194804, 5), at_most_text(0.1, 5)
+    ('0.19481', '0.10000')
+    """
+    return f"{math.ceil(bound * 10**digits - _FUZZ) / 10**digits:.{digits}f}"
 
 
 def _check_counts(successes: int, trials: int) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel
+from demur.core.models import RejectionModel
 from demur.core.program import Number, exact
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.guarantees.intervals import Interval, miss, rate_lower, rate_upper, sidak
+from demur.guarantees.intervals import Interval, miss, rate_interval, sidak
 from demur.guarantees.splits import refuse_weights
 
 Prior = Number | tuple[Number, Number]
@@ -38,7 +38,7 @@ def precision_range(tpr: Rate, fpr: Rate, ood_prior: Prior | Interval) -> Interv
 
 
 def cost_range(
-    model: CostModel, tpr: Rate, fpr: Rate, selective_risk: Rate, ood_prior: Prior | Interval
+    model: RejectionModel, tpr: Rate, fpr: Rate, selective_risk: Rate, ood_prior: Prior | Interval
 ) -> Interval:
     """Return the smallest and largest expected cost over intervals of the rates and the prior.
 
@@ -48,28 +48,23 @@ def cost_range(
 
     Examples
     --------
+    >>> from demur import CostModel
     >>> model = CostModel(reject_id=0.5, accept_ood=1, reject_ood=0)
     >>> cost_range(model, 0.5, 0.125, 0.25, (0, 0.5))
     Interval(low=0.25, high=0.375)
     """
+    cost = model.cost
+    if cost is None:
+        raise InvalidInputError(f"cost_range needs a model with costs (CostModel), got {model!r}")
     t, f, risk = _interval(tpr), _interval(fpr), _interval(selective_risk)
-    pi, reject = _prior_interval(ood_prior), float(model.reject_id)
-    reject_ood = float(model.reject_ood)
-    step = float(model.accept_ood) - reject_ood
+    pi = _prior_interval(ood_prior)
 
-    def id_cost(share: float, loss: float) -> float:
-        return reject + share * (loss - reject) if share > 0 else reject
+    def at_corners(fpr: float, loss: float) -> list[float]:
+        # What is not accepted has no loss, though the selective risk is NaN then.
+        losses = [(share, share * loss if share > 0 else 0.0) for share in (t.low, t.high)]
+        return [cost.at(s, fpr, lost, p) for s, lost in losses for p in (pi.low, pi.high)]
 
-    dearest = max(id_cost(t.low, risk.high), id_cost(t.high, risk.high))
-    cheapest = min(id_cost(t.low, risk.low), id_cost(t.high, risk.low))
-
-    def mixed(prior: float, of_id: float, of_ood: float) -> float:
-        return (1 - prior) * of_id + prior * of_ood if prior else of_id
-
-    return Interval(
-        min(mixed(p, cheapest, reject_ood + step * f.low) for p in (pi.low, pi.high)),
-        max(mixed(p, dearest, reject_ood + step * f.high) for p in (pi.low, pi.high)),
-    )
+    return Interval(min(at_corners(f.low, risk.low)), max(at_corners(f.high, risk.high)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +115,7 @@ def estimate_prior(
         raise InvalidInputError("scores is empty: the prior cannot be estimated")
     tail = sidak(miss(confidence), 3) / 2
     bounds = {
-        name: Interval(
-            rate_lower(int(rows.sum()), len(rows), tail),
-            rate_upper(int(rows.sum()), len(rows), tail),
-        )
-        for name, rows in groups.items()
+        name: rate_interval(int(rows.sum()), len(rows), tail) for name, rows in groups.items()
     }
     tpr, fpr, share = (float(groups[name].mean()) for name in ("tpr", "fpr", "share"))
     estimate = math.nan if tpr == fpr else float(np.clip((tpr - share) / (tpr - fpr), 0, 1))
@@ -156,9 +147,9 @@ def prior_range(model: RejectionModel | None, ood_prior: Prior | None) -> Interv
     """Return the declared prior, of the argument before the model, as an interval."""
     if ood_prior is not None:
         return _prior_interval(ood_prior)
-    if isinstance(model, (CostModel, PrecisionRecallModel)):
-        return _prior_interval(model.ood_prior)
-    return None
+    if model is None or model.ood_prior is None:
+        return None
+    return _prior_interval(model.ood_prior)
 
 
 def _where_positive(at_zero: float, slope: float) -> tuple[float, float]:

@@ -4,15 +4,16 @@ ID is the positive class and a higher score means more doubt. Several OOD sets a
 metric of one set is that of ``sample.for_ood(name)``. Numbers that cannot be had are NaN.
 """
 
-from demur.metrics.areas import augrc, aupr, aurc, auroc, oscr
+from demur.metrics.areas import augrc, aupr, aurc, auroc
 from demur.metrics.counted import Within, auroc_within, distinct_rows
-from demur.metrics.curve import Curve
 from demur.metrics.curves import (
+    Curve,
     ccr_fpr_curve,
     precision_recall_curve,
     risk_coverage_curve,
     roc_curve,
 )
+from demur.metrics.oscr import oscr
 from demur.metrics.scalar import (
     ccr_at_fpr,
     f1,
@@ -48,3 +49,7 @@ __all__ = [
     "summary",
     "tnr_at_tpr",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,4 +1,4 @@
-"""Areas under the curves.
+"""Areas under the curves: AUROC, AUPR, AURC, AUGRC; and the formulas of all areas.
 
 One score: equal scores are accepted together and the curve runs straight from one operating
 point to the next; rows with a score of +inf are the last group of equal scores. Two scores:
@@ -13,22 +13,16 @@ from typing import Literal
 
 import numpy as np
 
+from demur._arrays import FloatArray, IntArray
 from demur.core.points import Points
-from demur.core.program import Number
+from demur.core.program import Number, Totals
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.metrics._areas import (
-    area_under_ccr,
-    area_under_generalised_risk,
-    area_under_precision,
-    area_under_risk,
-    area_under_roc,
-)
-from demur.metrics._rates import Groups, Per, Rates, check_correctness, prior, tie_groups
-from demur.metrics.equal_fpr import best_ccr
-from demur.tuning.envelope import Search
-from demur.tuning.prepared import Prepared, as_prepared
-from demur.tuning.stairs import precision_stairs, roc_stairs
+from demur.metrics.rates import Groups, Per, Rates, prior, tie_groups
+from demur.metrics.rules import given
+from demur.tuning.operating_points import Search
+from demur.tuning.prepared import Prepared
+from demur.tuning.staircases import precision_stairs, roc_stairs
 
 
 def auroc(sample: Sample | Prepared, *, search: Search = None) -> float:
@@ -49,16 +43,15 @@ def auroc(sample: Sample | Prepared, *, search: Search = None) -> float:
     >>> auroc(Sample([0.1, 0.2, 0.7], [0, 0, 1], ood_scores=[0.2, 0.9]))
     0.75
     """
-    prepared = as_prepared(sample, None)
-    points = prepared.points
-    total_id, total_ood = points.totals.id, sum(points.totals.ood)
-    if total_ood == 0:
+    rows = given(sample)
+    rates = Rates(rows.points.totals)
+    if rates.ood == 0:
         return math.nan
-    if prepared.sample.n_scores == 2:
-        stairs = roc_stairs(prepared, search)
-        steps = np.diff(np.append(stairs.ood, total_ood)) / total_ood
-        return float(steps @ (stairs.id / total_id))
-    return area_under_roc(tie_groups(points), points.totals)
+    if isinstance(rows, Prepared):
+        stairs = roc_stairs(rows, search)
+        edges = np.append(stairs.ood, rates.ood)
+        return area_under_steps(edges, rates.tpr(stairs.id), rates.ood)
+    return area_under_roc(tie_groups(rows.points), rates.totals)
 
 
 def aupr(
@@ -95,62 +88,20 @@ def aupr(
         raise InvalidInputError(
             f'method must be "trapezoid" or "average_precision", got {method!r}'
         )
-    prepared = as_prepared(sample, None)
-    points = prepared.points
-    rates = Rates(points.totals)
+    rows = given(sample)
+    rates = Rates(rows.points.totals)
     pi = prior(rates, ood_prior)
     if rates.ood == 0:
         return math.nan
-    if prepared.sample.n_scores == 2:
-        stairs = precision_stairs(prepared, search)
+    if isinstance(rows, Prepared):
+        stairs = precision_stairs(rows, search)
         # Rows with a score of +inf come last, whatever the rule.
-        nI, nO = np.r_[0, stairs.id, points.totals.id], np.r_[0, stairs.ood, rates.ood]
+        nI, nO = np.r_[0, stairs.id, rates.totals.id], np.r_[0, stairs.ood, rates.ood]
     else:
-        groups = tie_groups(points)
-        nI, nO = groups.id, groups.ood
-    trapezoid = method == "trapezoid" and prepared.sample.n_scores == 1
+        nI, nO, _ = tie_groups(rows.points)
+    trapezoid = method == "trapezoid" and not isinstance(rows, Prepared)
     precision = rates.precision(nI, nO, pi)
     return area_under_precision(precision, rates.tpr(nI), trapezoid=trapezoid)
-
-
-def oscr(sample: Sample | Prepared, *, per: Per = "accepted", search: Search = None) -> float:
-    """Return the area under the correct classification rate over the FPR.
-
-    The two definitions in use rank methods differently: name the one you report. Where no ID
-    row is accepted yet, the rate per accepted row is taken to be the first one there is. NaN
-    without OOD rows.
-
-    Parameters
-    ----------
-    sample
-        With losses of 0 and 1. Two scores: at each FPR the largest rate over mu >= 0, see
-        `ccr_fpr_curve`.
-    per
-        ``"accepted"``: correct among the accepted ID rows, 1 - selective risk, as in the
-        paper. ``"all"``: correct and accepted among all ID rows, as in Dhamija et al. and in
-        OpenOOD.
-    search
-        As in `auroc`. With two scores the exact area per accepted row takes time quadratic in
-        the number of rows: beyond some ten thousand a grid is the choice.
-
-    Examples
-    --------
-    >>> sample = Sample([0.1, 0.2, 0.7], [0, 1, 0], ood_scores=[0.15, 0.9])
-    >>> round(oscr(sample), 4), round(oscr(sample, per="all"), 4)
-    (0.8333, 0.5)
-    """
-    prepared = as_prepared(sample, None)
-    check_correctness(prepared.sample, per)
-    rates = Rates(prepared.points.totals)
-    if rates.ood == 0:
-        return math.nan
-    if prepared.sample.n_scores == 2:
-        best = best_ccr(prepared, per, search)
-        if len(best.start) == 0:
-            return math.nan
-        steps = np.diff(np.r_[0, best.stop[:-1], rates.ood]) / rates.ood
-        return float(steps @ rates.ccr(best.rules.id, best.rules.loss, per))
-    return area_under_ccr(tie_groups(prepared.points), rates, per)
 
 
 def aurc(sample: Sample) -> float:
@@ -190,3 +141,55 @@ def _groups_and_rates(sample: Sample, name: str) -> tuple[Groups, Rates]:
         )
     points = Points.of(sample)
     return tie_groups(points), Rates(points.totals)
+
+
+def area_under_roc(groups: Groups, totals: Totals) -> float:
+    """Return ``P(s_id < s_ood) + P(s_id = s_ood) / 2``; NaN without OOD."""
+    total_id, total_ood = totals.id, sum(totals.ood)
+    if total_ood == 0:
+        return math.nan
+    steps, heights = np.diff(groups.ood), groups.id
+    if total_id * total_ood < 2**62:
+        twice = int(steps @ heights[1:]) + int(steps @ heights[:-1])
+        return twice / (2 * total_id * total_ood)
+    return _joined(steps / total_ood, heights / total_id)
+
+
+def area_under_precision(precision: FloatArray, recall: FloatArray, *, trapezoid: bool) -> float:
+    """Return the area under operating points of rising recall, joined by lines or by steps."""
+    steps = np.diff(recall)
+    return _joined(steps, precision) if trapezoid else float(steps @ precision[1:])
+
+
+def area_under_ccr(groups: Groups, rates: Rates, per: Per) -> float:
+    """Return the area under the correct classification rate over the FPR; NaN without OOD."""
+    if rates.ood == 0:
+        return math.nan
+    ccr = rates.ccr(groups.id, groups.loss, per)
+    # Before any ID is accepted, the first known rate stands in.
+    first = int(np.searchsorted(groups.id, 1))
+    if per == "accepted":
+        ccr[:first] = ccr[first]
+    return _joined(np.diff(rates.fpr(groups.ood)), ccr)
+
+
+def area_under_risk(groups: Groups, rates: Rates) -> float:
+    """Return the mean, over the ID rows, of the selective risk up to their score."""
+    first = int(np.searchsorted(groups.id, 1))
+    nI, L = groups.id[first - 1 :], groups.loss[first:]
+    return float(np.diff(rates.tpr(nI)) @ rates.selective_risk(nI[1:], L))
+
+
+def area_under_generalised_risk(groups: Groups, rates: Rates) -> float:
+    """Return the area under accepted loss / all ID over the TPR."""
+    return _joined(np.diff(rates.tpr(groups.id)), rates.mean_loss(groups.loss))
+
+
+def area_under_steps(edges: IntArray, heights: FloatArray, total: int) -> float:
+    """Return the area under steps between these masses out of `total`."""
+    return float((np.diff(edges) / total) @ heights)
+
+
+def _joined(steps: FloatArray, heights: FloatArray) -> float:
+    """Return the area under points so many steps apart, joined by straight lines."""
+    return (float(steps @ heights[1:]) + float(steps @ heights[:-1])) / 2

@@ -10,24 +10,81 @@ drawn at the levels asked for; there it is what it is on the rows in memory. Row
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from demur._arrays import FloatArray
 from demur.core.program import Number, Totals, at_most
+from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import ScoreSource
-from demur.metrics._paths import accepted_by, all_thresholds, comparable, from_nothing, with_ood
-from demur.metrics._rates import Per, Rates, check_correctness, prior, share
-from demur.metrics.curve import Curve, Interpolation
-from demur.metrics.equal_fpr import best_ccr
-from demur.metrics.sourced import refuse_levels, rules_at
-from demur.tuning.envelope import Search
-from demur.tuning.prepared import Prepared, as_prepared
-from demur.tuning.settle import Rules
-from demur.tuning.stairs import precision_stairs, risk_stairs, roc_stairs, settled_stairs
+from demur.metrics.oscr import best_ccr
+from demur.metrics.rates import Per, Rates, check_correctness, prior, share
+from demur.metrics.rules import (
+    SingleScore,
+    accepted_by,
+    all_thresholds,
+    comparable,
+    from_nothing,
+    given,
+    refuse_levels,
+    rules_at,
+    with_ood,
+)
+from demur.tuning.boundary import Rules
+from demur.tuning.operating_points import Search
+from demur.tuning.prepared import Prepared
+from demur.tuning.staircases import precision_stairs, risk_stairs, roc_stairs, settled_stairs
+
+Interpolation = Literal["linear", "previous", "next", "none"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Curve:
+    """Points of a curve, each with the rule that attains it."""
+
+    x: FloatArray
+    y: FloatArray
+    x_label: str
+    y_label: str
+    directions: FloatArray
+    """Shape (points, k): direction of each point's rule."""
+    thresholds: FloatArray
+    """Threshold of each point's rule; -inf rejects everything."""
+    interpolation: Interpolation
+    """How to read the curve between its points.
+
+    ``"linear"``: all operating points of one score. ``"previous"`` and ``"next"``: the
+    staircase of two scores, whose value at x is that of the last point at or below x, or of
+    the first at or above. ``"none"``: rules tuned on one sample and read on another, in the
+    order of tuning.
+    """
+    ood_prior: float | None = None
+    """The prior behind a precision."""
+    score_names: tuple[str, ...] | None = None
+
+    @property
+    def attainable(self) -> tuple[float, float]:
+        """Smallest and largest x that a rule attains; NaN if there is no rule."""
+        if len(self.x) == 0:
+            return np.nan, np.nan
+        return float(self.x.min()), float(self.x.max())
+
+    def rule(self, index: int) -> Rule:
+        """Return the rule behind one point."""
+        return Rule(
+            tuple(self.directions[index]),
+            float(self.thresholds[index]),
+            score_names=self.score_names,
+        )
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __repr__(self) -> str:
+        return f"Curve({self.y_label} over {self.x_label}, {len(self)} points)"
 
 
 def roc_curve(
@@ -60,17 +117,17 @@ def roc_curve(
     >>> curve.rule(1).threshold
     0.15000000000000002
     """
-    axes = (_Axis("FPR", _fpr), _Axis("TPR", _tpr))
+    axes = (_CurveAxis("FPR", _fpr), _CurveAxis("TPR", _tpr))
     if not isinstance(sample, (Sample, Prepared)):
         found = rules_at(sample, levels, "tpr", evaluate_on=evaluate_on, search=search)
         return _drawn(found[0], from_nothing(found[1]), axes, "previous", sample.score_names)
     refuse_levels(levels)
-    prepared = with_ood("sample", sample)
-    if prepared.sample.n_scores == 1:
-        path = all_thresholds(prepared.points)
+    rows = with_ood("sample", sample)
+    if isinstance(rows, SingleScore):
+        path = all_thresholds(rows.points)
     else:
-        path = settled_stairs(prepared, roc_stairs(prepared, search), search)
-    return _curve(prepared, from_nothing(path), axes, "previous", evaluate_on)
+        path = settled_stairs(rows, roc_stairs(rows, search), search)
+    return _curve(rows, from_nothing(path), axes, "previous", evaluate_on)
 
 
 def precision_recall_curve(
@@ -102,20 +159,20 @@ def precision_recall_curve(
     >>> curve.x, curve.y, curve.ood_prior
     (array([0.5, 0.5, 1. ]), array([1. , 0.5, 0.5]), 0.5)
     """
-    precision = _Axis("precision", lambda rates, m: rates.precision(m.id, m.ood, pi))
-    axes = (_Axis("recall", _tpr), precision)
+    precision = _CurveAxis("precision", lambda rates, m: rates.precision(m.id, m.ood, pi))
+    axes = (_CurveAxis("recall", _tpr), precision)
     if not isinstance(sample, (Sample, Prepared)):
         totals, path = rules_at(sample, levels, "precision", evaluate_on=evaluate_on, search=search)
         pi = prior(Rates(totals), ood_prior)
         return replace(_drawn(totals, path, axes, "next", sample.score_names), ood_prior=pi)
     refuse_levels(levels)
-    prepared = with_ood("sample", sample)
-    pi = prior(Rates(prepared.points.totals), ood_prior)
-    if prepared.sample.n_scores == 1:
-        path = all_thresholds(prepared.points)
+    rows = with_ood("sample", sample)
+    pi = prior(Rates(rows.points.totals), ood_prior)
+    if isinstance(rows, SingleScore):
+        path = all_thresholds(rows.points)
     else:
-        path = settled_stairs(prepared, precision_stairs(prepared, search), search)
-    curve = _curve(prepared, path, axes, "next", evaluate_on)
+        path = settled_stairs(rows, precision_stairs(rows, search), search)
+    curve = _curve(rows, path, axes, "next", evaluate_on)
     return replace(curve, ood_prior=pi)
 
 
@@ -148,18 +205,18 @@ def ccr_fpr_curve(
     >>> curve.x, curve.y
     (array([0. , 0.5, 0.5, 1. ]), array([1. , 1. , 0.5, 0.5]))
     """
-    prepared = with_ood("sample", sample)
-    for checked in (prepared.sample, evaluate_on):
+    rows = with_ood("sample", sample)
+    for checked in (rows.sample, evaluate_on):
         if checked is not None:
             check_correctness(checked, per)
-    if prepared.sample.n_scores == 1:
-        path = all_thresholds(prepared.points)
+    if isinstance(rows, SingleScore):
+        path = all_thresholds(rows.points)
         path = from_nothing(path) if per == "all" else path.take(path.id > 0)
     else:
-        best = best_ccr(prepared, per, search)
-        path = settled_stairs(prepared, best.rules, search)._replace(ood=best.start)
-    ccr = _Axis(f"CCR per {per} ID", lambda rates, m: rates.ccr(m.id, m.loss, per))
-    return _curve(prepared, path, (_Axis("FPR", _fpr), ccr), "previous", evaluate_on)
+        best = best_ccr(rows, per, search)
+        path = settled_stairs(rows, best.rules, search)._replace(ood=best.start)
+    ccr = _CurveAxis(f"CCR per {per} ID", lambda rates, m: rates.ccr(m.id, m.loss, per))
+    return _curve(rows, path, (_CurveAxis("FPR", _fpr), ccr), "previous", evaluate_on)
 
 
 def risk_coverage_curve(
@@ -195,25 +252,25 @@ def risk_coverage_curve(
     (array([0.333, 0.667]), array([0. , 0.5]), True)
     """
     asked = share("max_fpr", max_fpr)
-    risk = _Axis("selective risk", lambda rates, m: rates.selective_risk(m.id, m.loss))
-    axes = (_Axis("coverage", _tpr), risk)
+    risk = _CurveAxis("selective risk", lambda rates, m: rates.selective_risk(m.id, m.loss))
+    axes = (_CurveAxis("coverage", _tpr), risk)
     if not isinstance(sample, (Sample, Prepared)):
         how = {"evaluate_on": evaluate_on, "search": search}
         found = rules_at(sample, levels, "risk", max_fpr=asked, **how)
         return _drawn(*found, axes, "next", sample.score_names)
     refuse_levels(levels)
-    prepared = as_prepared(sample, None)
-    totals = prepared.points.totals
+    rows = given(sample)
+    totals = rows.points.totals
     max_ood = at_most(asked, sum(totals.ood), totals.ood_rounding)
-    if prepared.sample.n_scores == 1:
-        path = all_thresholds(prepared.points)
+    if isinstance(rows, SingleScore):
+        path = all_thresholds(rows.points)
         path = path.take((np.diff(path.id, prepend=0) > 0) & (path.ood <= max_ood))
     else:
-        path = settled_stairs(prepared, risk_stairs(prepared, search, max_ood), search)
-    return _curve(prepared, path, axes, "next", evaluate_on)
+        path = settled_stairs(rows, risk_stairs(rows, search, max_ood), search)
+    return _curve(rows, path, axes, "next", evaluate_on)
 
 
-class _Axis(NamedTuple):
+class _CurveAxis(NamedTuple):
     label: str
     value: Callable[[Rates, Rules], FloatArray]
 
@@ -227,14 +284,14 @@ def _fpr(rates: Rates, masses: Rules) -> FloatArray:
 
 
 def _curve(
-    prepared: Prepared,
+    rows: SingleScore | Prepared,
     path: Rules,
-    axes: tuple[_Axis, _Axis],
+    axes: tuple[_CurveAxis, _CurveAxis],
     staircase_reading: Interpolation,
     evaluate_on: Sample | None,
 ) -> Curve:
     """Return the rates along the path, on the sample itself or on another one."""
-    sample, points = prepared.sample, prepared.points
+    sample, points = rows.sample, rows.points
     interpolation: Interpolation = "linear" if sample.n_scores == 1 else staircase_reading
     if evaluate_on is not None:
         points = comparable(sample, evaluate_on)
@@ -245,7 +302,7 @@ def _curve(
 def _drawn(
     totals: Totals,
     path: Rules,
-    axes: tuple[_Axis, _Axis],
+    axes: tuple[_CurveAxis, _CurveAxis],
     interpolation: Interpolation,
     score_names: tuple[str, ...] | None,
 ) -> Curve:

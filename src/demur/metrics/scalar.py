@@ -16,12 +16,12 @@ from demur.core.points import Points
 from demur.core.program import Number, at_least, at_most
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
-from demur.metrics._rates import Per, Rates, check_correctness, prior, share
-from demur.metrics.equal_fpr import best_ccr
-from demur.tuning.charts import Directions
-from demur.tuning.envelope import Search
-from demur.tuning.prepared import Prepared, as_prepared
-from demur.tuning.stairs import roc_stairs
+from demur.metrics.oscr import best_ccr
+from demur.metrics.rates import Per, Rates, check_correctness, prior, share
+from demur.metrics.rules import given, roc_rules
+from demur.tuning.directions import Directions
+from demur.tuning.operating_points import Search
+from demur.tuning.prepared import Prepared
 from demur.tuning.tune import tune
 
 
@@ -78,14 +78,14 @@ def fpr_at_tpr(sample: Sample | Prepared, min_tpr: Number, *, search: Search = N
     0.5
     """
     asked = share("min_tpr", min_tpr)
-    prepared = as_prepared(sample, None)
-    totals, total_ood = prepared.points.totals, sum(prepared.points.totals.ood)
+    rows = given(sample)
+    totals, total_ood = rows.points.totals, sum(rows.points.totals.ood)
     min_id = at_least(asked, totals.id, totals.id_rounding)
     if total_ood == 0:
         return math.nan
     if min_id == 0:
         return 0.0
-    stairs = roc_stairs(prepared, search)
+    stairs = roc_rules(rows, search)
     step = int(np.searchsorted(stairs.id, min_id))
     return int(stairs.ood[step]) / total_ood if step < len(stairs.id) else math.nan
 
@@ -127,12 +127,12 @@ def ccr_at_fpr(
     (0.5, 0.3333)
     """
     asked = share("max_fpr", max_fpr)
-    prepared = as_prepared(sample, None)
-    check_correctness(prepared.sample, per)
-    rates = Rates(prepared.points.totals)
+    rows = given(sample)
+    check_correctness(rows.sample, per)
+    rates = Rates(rows.points.totals)
     if rates.ood == 0:
         return math.nan
-    best = best_ccr(prepared, per, search)
+    best = best_ccr(rows, per, search)
     max_ood = at_most(asked, rates.ood, rates.totals.ood_rounding)
     row = int(np.searchsorted(best.start, max_ood, side="right")) - 1
     ccr = rates.ccr(best.rules.id, best.rules.loss, per)
@@ -158,12 +158,12 @@ def f1(
     >>> round(f1(Sample([0.1, 0.2, 0.7], [0, 0, 1], ood_scores=[0.3, 0.9])), 4)
     0.8571
     """
-    prepared = as_prepared(sample, None)
-    rates = Rates(prepared.points.totals)
+    rows = given(sample)
+    rates = Rates(rows.points.totals)
     pi = prior(rates, ood_prior)
     if rates.ood == 0:
         return math.nan
-    stairs = roc_stairs(prepared, search)
+    stairs = roc_rules(rows, search)
     tpr, fpr = (1 - pi) * rates.tpr(stairs.id), pi * rates.fpr(stairs.ood)
     # Rejecting everything has recall 0, so F1 = 0.
     return float((2 * tpr / (1 - pi + tpr + fpr)).max(initial=0.0))

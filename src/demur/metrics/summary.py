@@ -14,14 +14,14 @@ from demur.core.points import Points
 from demur.core.program import Number, Totals, at_least
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.metrics._areas import (
+from demur.metrics.areas import (
     area_under_ccr,
     area_under_generalised_risk,
     area_under_precision,
     area_under_risk,
     area_under_roc,
 )
-from demur.metrics._rates import Groups, Rates, prior, share_of, tie_groups, unit_groups
+from demur.metrics.rates import Groups, Rates, prior, share_of, tie_groups, unit_groups
 
 _TPR = Fraction(95, 100)
 _NEED_NO_OOD = ("aurc", "augrc")

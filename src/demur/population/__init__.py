@@ -2,12 +2,11 @@
 
 from demur.population.bayes import FiniteProblem
 from demur.population.boundary import BoundaryRule, boundary_rule
-from demur.population.curve import ThresholdCurve, threshold_curve
 from demur.population.gaussian import AS_PRINTED, CORRECTED, GaussianExample
 from demur.population.methods import METHODS, PopulationValues, population_values, risk_coverage
 from demur.population.result import PopulationOptimum
 from demur.population.solve import optimum
-from demur.population.threshold import best_threshold
+from demur.population.thresholds import ThresholdCurve, best_threshold, threshold_curve
 
 __all__ = [
     "AS_PRINTED",
@@ -26,3 +25,7 @@ __all__ = [
     "risk_coverage",
     "threshold_curve",
 ]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -82,7 +82,7 @@ class FiniteProblem:
         >>> x = (np.arange(100) + 0.5) / 100
         >>> triangle = FiniteProblem.from_densities(
         ...     np.column_stack([x, 1 - x]), np.ones(100), width=0.01)
-        >>> float(triangle.p_marginal @ triangle.conditional_risk())
+        >>> round(float(triangle.p_marginal @ triangle.conditional_risk()), 12)
         0.25
         """
         density = _mass_table("id_density", id_density)

@@ -27,11 +27,11 @@ import numpy as np
 
 from demur import _arrays
 from demur._arrays import FloatArray
-from demur.core.models import TprFprModel
+from demur.core.models import RejectionModel
 from demur.errors import InvalidInputError
 from demur.population.bayes import FiniteProblem
-from demur.population.curve import ThresholdCurve, threshold_curve
-from demur.population.infeasible import infeasible_error
+from demur.population.result import combined_score
+from demur.population.thresholds import Bounds, ThresholdCurve, infeasible_error, threshold_curve
 
 # How far r + mu*g may be from constant, and a rate from its bound, relative to their size.
 _CONSTANT = 1e-9
@@ -60,12 +60,14 @@ class BoundaryRule:
 
 
 def boundary_rule(
-    problem: FiniteProblem, model: TprFprModel, *, mu: float, classifier: Any = None
+    problem: FiniteProblem, model: RejectionModel, *, mu: float, classifier: Any = None
 ) -> BoundaryRule:
     """Return an optimal tau of a problem whose score ``r + mu*g`` is the same for all inputs.
 
     Parameters
     ----------
+    model
+        Least selective risk with bounds on TPR and FPR, such as `TprFprModel`.
     mu
         Any finite number; its sign decides which inputs are accepted.
 
@@ -80,6 +82,7 @@ def boundary_rule(
     --------
     The counterexample to the appendix:
 
+    >>> from demur import TprFprModel
     >>> problem = FiniteProblem([[0.425, 0.075], [0.475, 0.025]], p_ood=[0.25, 0.75])
     >>> rule = boundary_rule(problem, TprFprModel(min_tpr=0.4, max_fpr=0.9), mu=0.1)
     >>> rule.accept_probability([0.5, 1.5]).round(6)
@@ -88,7 +91,12 @@ def boundary_rule(
     _check_constant(problem.scores(classifier), mu)
     # All inputs tie in r + mu*g; ordered by g, they are the Neyman-Pearson curve.
     curve = threshold_curve(problem, math.inf, classifier=classifier)
-    phi, rho = float(model.min_tpr), float(model.max_fpr)
+    bounds = Bounds.of(model)
+    if model.bound("precision") is not None:
+        raise InvalidInputError(
+            f"boundary_rule knows bounds on tpr and fpr (TprFprModel), got {model!r}"
+        )
+    phi, rho = bounds.min_tpr, bounds.max_fpr
     share = _window(curve, mu, phi, rho) if phi > 0 else _single_ratio(curve, mu, rho)
     if share is None:
         raise infeasible_error(model, curve)
@@ -139,8 +147,9 @@ def _single_ratio(curve: ThresholdCurve, mu: float, rho: float) -> FloatArray | 
 def _check_constant(scores: FloatArray, mu: float) -> None:
     if not math.isfinite(mu):
         raise InvalidInputError(f"mu must be finite, got {mu}")
-    risk, ratio = scores[np.isfinite(scores[:, 1])].T
-    values = risk + mu * ratio
+    usable = scores[np.isfinite(scores[:, 1])]
+    risk, ratio = usable.T
+    values = combined_score(usable, mu)
     size = np.abs(risk).max() + abs(mu) * ratio.max()
     if np.ptp(values) > _CONSTANT * size:
         raise InvalidInputError(

@@ -13,8 +13,9 @@ dropped: the lowest selective risk of all rules that accept anything.
 
 By default it is solved through its dual, whose only unknown is the price mu of OOD: filling up
 in the order of ``r + mu*g`` solves what is left, and lambda is the score at which the mass is
-reached. `demur.population.highs` hands the same program to a general solver, which is slower and
-works in tolerances that small probabilities fall below.
+reached. The plain reference hands the same program to SciPy's HiGHS as it stands, with mu read off
+its duals: a general solver that works in absolute tolerances of about 1e-7, which small
+probabilities fall below, and is slow beyond some ten thousand inputs.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray
 from demur.core.models import RejectionModel
-from demur.population import highs
 from demur.population.bayes import FiniteProblem
-from demur.population.bounds import Bounds
-from demur.population.curve import threshold_curve
-from demur.population.infeasible import infeasible_error
 from demur.population.result import PopulationOptimum, assemble
+from demur.population.thresholds import Bounds, infeasible_error, threshold_curve
 
 # Numbers closer than this, relative to their size, are equal up to rounding.
 _ROUNDING = 1e-12
 _EPS = float(np.finfo(np.float64).eps)
 # Far more prices than ever needed; each step about halves their range.
 _MAX_STEPS = 1000
+# Primal values closer to a limit than this are on it; HiGHS keeps its limits to 1e-7.
+_HIGHS_TOLERANCE = 1e-7
+_HIGHS_INFEASIBLE = 2
 
 
 class _Inputs(NamedTuple):
@@ -60,7 +61,7 @@ def bounded_optimum(
     classifier: Any = None,
     solver: Solver = "dual",
 ) -> PopulationOptimum:
-    """Return an optimal rule of `TprFprModel` or `PrecisionRecallModel`.
+    """Return a rule of least selective risk under bounds on TPR, FPR and precision.
 
     Its TPR is `min_tpr` (`min_recall`) exactly; with a bound of 0 it is the largest that the
     optimal shape of c allows. mu is 0 when the bound on OOD is slack and inf when only the
@@ -94,7 +95,7 @@ def bounded_optimum(
     solution = (
         _solve(inputs, bounds.ratio)
         if solver == "dual"
-        else highs.solve(inputs.risk, inputs.ratio, inputs.room, bounds.ratio)
+        else _solve_by_highs(inputs.risk, inputs.ratio, inputs.room, bounds.ratio)
     )
     if solution is None:
         curve = threshold_curve(problem, math.inf, classifier=classifier)
@@ -200,3 +201,35 @@ def _probabilities(mass: FloatArray, inputs: _Inputs, bounds: Bounds) -> FloatAr
     c = share * mass / inputs.p_id
     c[c > 1 - _ROUNDING] = 1.0
     return np.asarray(c)
+
+
+def _solve_by_highs(
+    risk: FloatArray, ratio: FloatArray, room: FloatArray, max_ratio: float
+) -> tuple[float, FloatArray] | None:
+    """Minimise ``risk . z`` with ``sum z = 1``, ``ratio . z <= max_ratio``, ``0 <= z <= room``.
+
+    Returns mu, the price of the second row, and z; None if the program is infeasible.
+    """
+    from scipy.optimize import linprog
+
+    # Each row is divided by its right-hand side, so that tolerances are relative to it.
+    row, bound = (ratio / max_ratio, 1.0) if 0 < max_ratio < np.inf else (ratio, max_ratio)
+    bounded = bool(np.isfinite(max_ratio))
+    result = linprog(
+        risk,
+        A_eq=np.ones((1, len(risk))),
+        b_eq=[1.0],
+        A_ub=row[None, :] if bounded else None,
+        b_ub=[bound] if bounded else None,
+        bounds=np.column_stack([np.zeros(len(room)), room]),
+        method="highs",
+    )
+    if result.status == _HIGHS_INFEASIBLE:
+        return None
+    if result.status != 0:
+        raise ArithmeticError(f"HiGHS did not solve the linear program: {result.message}")
+    price = -float(result.ineqlin.marginals[0]) if bounded else 0.0
+    mass = np.where(result.x < _HIGHS_TOLERANCE * np.minimum(room, 1.0), 0.0, result.x)
+    mass = np.where(room - mass < _HIGHS_TOLERANCE * np.minimum(room, 1.0), room, mass)
+    scale = max_ratio if 0 < max_ratio < np.inf else 1.0
+    return price / scale, mass

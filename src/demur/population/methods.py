@@ -12,13 +12,12 @@ import numpy as np
 
 from demur import _arrays
 from demur._arrays import FloatArray
-from demur.core.models import PrecisionRecallModel, RejectionModel, TprFprModel
-from demur.errors import InfeasibleError
+from demur.core.models import Bound, RejectionModel
+from demur.errors import InfeasibleError, InvalidInputError
 from demur.population.bayes import FiniteProblem
-from demur.population.curve import score_curve, threshold_curve
 from demur.population.result import PopulationOptimum
 from demur.population.solve import optimum
-from demur.population.threshold import best_threshold
+from demur.population.thresholds import best_threshold, score_curve, threshold_curve
 
 METHODS: Mapping[str, float | None] = MappingProxyType(
     {"A": math.inf, "B": 0.2, "C": 0.0, "D": None}
@@ -47,8 +46,8 @@ def population_values(
     problem: FiniteProblem,
     mu: float | None,
     *,
-    tpr_fpr: TprFprModel,
-    precision_recall: PrecisionRecallModel,
+    tpr_fpr: RejectionModel,
+    precision_recall: RejectionModel,
 ) -> PopulationValues:
     """Return the metrics of the score ``r + mu*g``, or of all mu >= 0 together (mu None).
 
@@ -66,6 +65,8 @@ def population_values(
     >>> round(values.risk_at_tpr_fpr, 3), round(values.auroc, 3)
     (0.158, 0.878)
     """
+    if precision_recall.ood_prior is None:
+        raise InvalidInputError(f"precision_recall declares no ood_prior, got {precision_recall!r}")
     discriminator = threshold_curve(problem, math.inf if mu is None else mu)
     precision = discriminator.precision(float(precision_recall.ood_prior))
     per_accepted, per_all = _oscr_areas(problem, mu)
@@ -101,7 +102,11 @@ def risk_coverage(
     array([0.04, 0.07,  nan])
     """
     levels = _arrays.real_vector("tpr", tpr)
-    return np.array([_risk(problem, TprFprModel(float(t), max_fpr), mu) for t in levels])
+    most = Bound("fpr", at_most=max_fpr)
+    models = [
+        RejectionModel("selective_risk", (Bound("tpr", at_least=float(t)), most)) for t in levels
+    ]
+    return np.array([_risk(problem, model, mu) for model in models])
 
 
 def _risk(problem: FiniteProblem, model: RejectionModel, mu: float | None) -> float:

@@ -1,4 +1,4 @@
-"""What solving a known problem hands back."""
+"""What solving a known problem hands back: c(x) with its threshold, and every rate of it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray
-from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel
+from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
+from demur.core.scores import combine, midway
 from demur.population.bayes import FiniteProblem
-from demur.population.bounds import precision, quotient
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,20 +55,20 @@ def direction(mu: float) -> tuple[float, float]:
     return 1 / length, mu / length
 
 
-def combine(scores: FloatArray, mu: float) -> FloatArray:
+def combined_score(scores: FloatArray, mu: float) -> FloatArray:
     """Return r + mu*g, or g when mu is inf; +inf wherever g is."""
-    risk, ratio = scores.T
+    ratio = scores[:, 1]
     if math.isinf(mu):
         return np.array(ratio)
-    finite = np.isfinite(ratio)
-    return np.where(finite, risk + mu * np.where(finite, ratio, 0.0), np.inf)
+    # With mu = 0 an infinite ratio would be NaN.
+    return np.where(np.isfinite(ratio), combine((1.0, mu), scores), np.inf)
 
 
 def assemble(
     problem: FiniteProblem, model: RejectionModel, scores: FloatArray, mu: float, c: FloatArray
 ) -> PopulationOptimum:
     """Put an optimum together from mu and c, some of which must be positive."""
-    values = combine(scores, mu)
+    values = combined_score(scores, mu)
     last, first = _around_threshold(values, c)
     # Accepted and rejected values overlap in the boundary, one value up to rounding.
     boundary = np.isfinite(values) & (values >= first) & (values <= last)
@@ -80,9 +80,9 @@ def assemble(
         model=model,
         accept_probability=c,
         mu=mu,
-        threshold=(last + first) / 2 if tied else _middle(last, first),
+        threshold=(last + first) / 2 if tied else float(midway(last, first)),
         boundary=boundary,
-        rule=Rule(unit, on_rule[0] if tied else _middle(*on_rule), score_names=("r", "g")),
+        rule=Rule(unit, on_rule[0] if tied else float(midway(*on_rule)), score_names=("r", "g")),
         point=operating_point(problem, model, scores[:, 0], c),
     )
 
@@ -92,25 +92,20 @@ def operating_point(
 ) -> OperatingPoint:
     """Return every rate of c."""
     marginal = problem.p_marginal
-    tpr, fpr, loss = marginal @ c, problem.p_ood @ c, (marginal * risk) @ c
-    prior = cost = None
-    if isinstance(model, (CostModel, PrecisionRecallModel)):
-        prior = float(model.ood_prior)
-    if isinstance(model, CostModel):
-        on_id = loss + float(model.reject_id) * (1 - tpr)
-        on_ood = float(model.accept_ood) * fpr + float(model.reject_ood) * (1 - fpr)
-        cost = float((1 - float(model.ood_prior)) * on_id + float(model.ood_prior) * on_ood)
+    tpr, fpr, loss = (float(p @ c) for p in (marginal, problem.p_ood, marginal * risk))
+    prior = None if model.ood_prior is None else float(model.ood_prior)
+    cost = None if model.cost is None else model.cost.at(tpr, fpr, loss, prior or 0.0)
     return OperatingPoint(
-        tpr=float(tpr),
-        fpr=float(fpr),
+        tpr=tpr,
+        fpr=fpr,
         selective_risk=float(quotient(loss, tpr)),
-        accepted_id=float(tpr),
-        accepted_ood=float(fpr),
-        accepted_loss=float(loss),
+        accepted_id=tpr,
+        accepted_ood=fpr,
+        accepted_loss=loss,
         ood_prior=prior,
         precision=None if prior is None else float(precision(tpr, fpr, prior)),
         expected_cost=cost,
-        fpr_by_set={"ood": float(fpr)},
+        fpr_by_set={"ood": fpr},
     )
 
 
@@ -120,7 +115,13 @@ def _around_threshold(values: FloatArray, c: FloatArray) -> tuple[float, float]:
     return float(values[c > 0].max()), float(values[rejected].min(initial=np.inf))
 
 
-def _middle(last: float, first: float) -> float:
-    """Return a threshold from `last` on and, if possible, below `first`."""
-    middle = last if math.isinf(first) else last + (first - last) / 2
-    return middle if last <= middle < first else last
+def quotient(part: FloatArray | float, whole: FloatArray | float) -> FloatArray:
+    """Return part / whole, NaN where the whole is nothing."""
+    undefined = np.full(np.shape(whole), np.nan)
+    return np.asarray(np.divide(part, whole, out=undefined, where=np.asarray(whole) > 0))
+
+
+def precision(tpr: FloatArray | float, fpr: FloatArray | float, ood_prior: float) -> FloatArray:
+    """Return ``(1-pi) TPR / ((1-pi) TPR + pi FPR)``, NaN where nothing is accepted."""
+    accepted_id = (1 - ood_prior) * tpr
+    return quotient(accepted_id, accepted_id + ood_prior * fpr)

@@ -3,3 +3,7 @@
 from demur.report.report import Report
 
 __all__ = ["Report"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,13 +9,11 @@ from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
 from demur import metrics
-from demur.core.models import CostModel
 from demur.core.rates import evaluate
 from demur.core.sample import Sample
+from demur.core.wording import objective_name
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.report.how import How
-from demur.report.summary import is_zero_one
-from demur.tuning.tune import tune
+from demur.report.case import Case, is_zero_one
 
 Methods = Mapping[str, Sample | tuple[Sample, Sample]]
 """By name, the sample of a method, or the one to tune on and the one held out."""
@@ -24,7 +22,7 @@ ALL_OOD = "all OOD rows"
 _LEVEL = 0.95
 
 
-class Metric(NamedTuple):
+class ComparedMetric(NamedTuple):
     """A column of the table."""
 
     name: str
@@ -35,23 +33,27 @@ class Metric(NamedTuple):
 _METRICS = {
     metric.name: metric
     for metric in (
-        Metric("selective risk", "lower", 5),
-        Metric("selective risk, held out", "lower", 5),
-        Metric("expected cost", "lower", 5),
-        Metric("expected cost, held out", "lower", 5),
-        Metric("TPR, held out", "neither", 4),
-        Metric("FPR, held out", "neither", 4),
-        Metric("AUROC", "higher", 4),
-        Metric("AUPR", "higher", 4),
-        Metric("OSCR/accepted", "higher", 4),
-        Metric("OSCR/all", "higher", 4),
-        Metric(f"FPR@TPR {_LEVEL}", "lower", 4),
+        ComparedMetric("selective risk", "lower", 5),
+        ComparedMetric("selective risk, held out", "lower", 5),
+        ComparedMetric("expected cost", "lower", 5),
+        ComparedMetric("expected cost, held out", "lower", 5),
+        ComparedMetric("TPR", "higher", 4),
+        ComparedMetric("FPR", "lower", 4),
+        ComparedMetric("precision", "higher", 4),
+        ComparedMetric("precision, held out", "higher", 4),
+        ComparedMetric("TPR, held out", "neither", 4),
+        ComparedMetric("FPR, held out", "neither", 4),
+        ComparedMetric("AUROC", "higher", 4),
+        ComparedMetric("AUPR", "higher", 4),
+        ComparedMetric("OSCR/accepted", "higher", 4),
+        ComparedMetric("OSCR/all", "higher", 4),
+        ComparedMetric(f"FPR@TPR {_LEVEL}", "lower", 4),
     )
 }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class ComparedSet:
     """All methods on one OOD set, or on all OOD rows together."""
 
     ood: str
@@ -64,11 +66,11 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
+class MethodComparison:
     """Values and ranks of all methods."""
 
-    metrics: tuple[Metric, ...]
-    blocks: tuple[Block, ...]
+    metrics: tuple[ComparedMetric, ...]
+    blocks: tuple[ComparedSet, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""
@@ -86,20 +88,20 @@ class Comparison:
         }
 
 
-def compare(methods: Methods, how: How) -> Comparison:
+def compare(methods: Methods, case: Case) -> MethodComparison:
     """Measure every method on every OOD set; pairs of scores are tuned on the rows shown."""
     parts = {name: _parts(name, given) for name, given in methods.items()}
     blocks = []
     for ood in _common_sets([sample for sample, _ in parts.values()]):
         values = {
-            name: _measure(_only(sample, ood), None if fresh is None else _only(fresh, ood), how)
+            name: _measure(_only(sample, ood), None if fresh is None else _only(fresh, ood), case)
             for name, (sample, fresh) in parts.items()
         }
         # A metric is shown only if every method has it.
         shared = [m for m in _METRICS.values() if all(m.name in row for row in values.values())]
         ranks = _ranks(shared, values)
-        blocks.append(Block(ood, values, ranks, tuple(_disagreements(ranks))))
-    return Comparison(tuple(shared), tuple(blocks))
+        blocks.append(ComparedSet(ood, values, ranks, tuple(_disagreements(ranks))))
+    return MethodComparison(tuple(shared), tuple(blocks))
 
 
 def _parts(name: str, given: Any) -> tuple[Sample, Sample | None]:
@@ -121,29 +123,29 @@ def _only(sample: Sample, ood: str) -> Sample:
     return sample.for_ood(ood) if ood in sample.ood_sets and ood != ALL_OOD else sample
 
 
-def _measure(sample: Sample, fresh: Sample | None, how: How) -> dict[str, float]:
-    objective = "expected cost" if isinstance(how.model, CostModel) else "selective risk"
+def _measure(sample: Sample, fresh: Sample | None, case: Case) -> dict[str, float]:
+    objective = objective_name(case.model)
+    attribute = "expected_cost" if case.model.cost is not None else str(case.model.objective)
     values = dict.fromkeys([objective], math.nan)
     if fresh is not None:
         values |= dict.fromkeys(
             [f"{name}, held out" for name in (objective, "TPR", "FPR")], math.nan
         )
-    attribute = objective.replace(" ", "_")
     try:
-        tuned = tune(sample, how.model, directions=how.directions, search=how.search, ood=how.ood)
+        tuned = case.tune(sample)
         values[objective] = getattr(tuned.point, attribute)
         if fresh is not None:
-            point = evaluate(tuned.rule, fresh, model=how.model)
+            point = evaluate(tuned.rule, fresh, model=case.model)
             values[f"{objective}, held out"] = getattr(point, attribute)
             values["TPR, held out"], values["FPR, held out"] = point.tpr, point.fpr
     except InfeasibleError:
         pass
-    return values | (_without_bounds(sample, how) if sample.n_ood else {})
+    return values | (_without_bounds(sample, case) if sample.n_ood else {})
 
 
-def _without_bounds(sample: Sample, how: How) -> dict[str, float]:
+def _without_bounds(sample: Sample, case: Case) -> dict[str, float]:
     """Return the metrics that look at all thresholds at once."""
-    search, prior = how.search, getattr(how.model, "ood_prior", None)
+    search, prior = case.search, case.model.ood_prior
     values = {
         "AUROC": metrics.auroc(sample, search=search),
         "AUPR": metrics.aupr(sample, method="average_precision", ood_prior=prior, search=search),
@@ -156,7 +158,7 @@ def _without_bounds(sample: Sample, how: How) -> dict[str, float]:
 
 
 def _ranks(
-    shown: list[Metric], values: Mapping[str, Mapping[str, float]]
+    shown: list[ComparedMetric], values: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, int | None]]:
     ranks: dict[str, dict[str, int | None]] = {name: {} for name in values}
     for metric in shown:

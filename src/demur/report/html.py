@@ -1,22 +1,32 @@
-"""The report as one HTML file that needs nothing else."""
+"""The report as one HTML file that needs nothing else.
+
+Markup is in the templates, which escape all that they show; here is what they are given.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import math
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from demur.report import markup, panel, promised, tables
-from demur.report.encode import page_json
-from demur.report.markup import escape
-from demur.report.pagedata import page_data
-from demur.report.wording import model_text
+from demur.core.sample import POOLED_NAME
+from demur.core.wording import sentence
+from demur.errors import MissingExtraError
+from demur.report import wording
+from demur.report.comparison import ComparedMetric, ComparedSet
+from demur.report.page_data import first_mode, modes, page_data, page_json, sliders, start
+from demur.report.promises import prior_text
+from demur.report.summary import Seen
+from demur.report.wording import Range
 from demur.versions import versions
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
+
     from demur.report.report import Report
 
 SCRIPTS = ("rules.js", "chart.js", "plots.js", "wording.js", "explorer.js")
@@ -24,34 +34,61 @@ SCRIPTS = ("rules.js", "chart.js", "plots.js", "wording.js", "explorer.js")
 
 def render(report: Report) -> str:
     """Return the page."""
-    css = template("page.css")
+    columns = _columns(report)
+    page = _environment().get_template("page.html")
+    css = _asset("page.css")
     # Wrapped, so that no name of ours meets one of the browser's.
-    js = '"use strict";\n(() => {\n' + "\n".join(template(name) for name in SCRIPTS) + "\n})();\n"
-    return Template(template("page.html")).substitute(
-        policy=escape(_policy(css, js)),
+    js = '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "\n})();\n"
+    return page.render(
+        report=report,
+        policy=_policy(css, js),
         version=versions()["demur"],
-        title=escape(report.title),
         css=css,
         js=js,
-        decision=escape(report.decision),
-        evidence=escape(report.evidence),
-        figures=markup.figures(report),
-        cautions=markup.cautions(report.cautions),
-        rule=markup.rule(report),
-        point=markup.points(report),
-        promises=promised.promises(report),
-        explorer=panel.explorer(report, Template(template("explorer.html"))),
-        comparison=tables.comparison(report.comparison),
-        rows=tables.rows(report),
-        glossary=markup.glossary(),
-        footer=_footer(report),
         data=page_json(page_data(report)),
+        asked=sentence(report.model),
+        columns=columns,
+        rate_keys=list(dict.fromkeys(key for _, seen in columns for key in seen.rates)),
+        figures=_key_figures(report),
+        facts=_facts(report),
+        interval_note=_interval_note(report),
+        limits=_limits(report),
+        scales=_scales(report),
+        modes=modes(report),
+        first_mode=first_mode(report),
+        start=start(report),
+        number_rows=_number_rows(report),
     )
 
 
 @cache
-def template(name: str) -> str:
-    """Return a file of the templates folder."""
+def _environment() -> Environment:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        raise MissingExtraError("jinja2", "report") from None
+    environment = Environment(
+        loader=PackageLoader("demur.report", "templates"),
+        # Names of columns, sets, methods and rows are whatever a user's file holds.
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    words = ("amount", "digits_of", "number", "outwards", "percent", "range_parts", "rule_text")
+    environment.globals |= {name: getattr(wording, name) for name in (*words, "score_names")}
+    environment.globals |= {
+        "prior_text": prior_text,
+        "rank_chart": RankChart.of,
+        "sliders": sliders,
+    }
+    environment.filters["minus"] = lambda text: text.replace("-", wording.MINUS)
+    return environment
+
+
+@cache
+def _asset(name: str) -> str:
+    """Return a style or script, which no template engine looks at."""
     folder = resources.files("demur.report") / "templates"
     return (folder / name).read_text(encoding="utf-8")
 
@@ -69,6 +106,187 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _footer(report: Report) -> str:
-    text = f"Made by demur {versions()['demur']}. Asked for: {model_text(report.model)}."
-    return escape(text)
+def _columns(report: Report) -> list[tuple[str, Seen]]:
+    """Return the tuning rows and the held-out rows, with their titles."""
+    columns = [("tuning rows", report.tuned)]
+    if report.held_out is not None:
+        columns.append(("held-out rows", report.held_out))
+    return columns
+
+
+def _key_figures(report: Report) -> list[tuple[str, str, bool]]:
+    """Return the numbers that matter: title, name of the rate, whether it is shown in per cent."""
+    rates, share = report.judged.rates, report.zero_one
+    cards = [("ID inputs accepted (TPR)", "TPR", True)]
+    if "FPR" in rates:
+        cards.append(("OOD inputs accepted (FPR)", "FPR", True))
+    risk = "Wrong among accepted ID" if share else "Selective risk"
+    cards.append((risk, "selective risk", share))
+    further = [name for name in rates if name.startswith(("precision", "expected cost"))]
+    return cards + [(name.capitalize(), name, name != "expected cost") for name in further]
+
+
+def _facts(report: Report) -> dict[str, str]:
+    """Return the rule in full precision, and how it was found."""
+    rule = report.rule
+    facts = {"Asked for": sentence(report.model)}
+    for name, weight in zip(wording.score_names(rule), rule.direction, strict=True):
+        facts[f"weight of {name}"] = repr(weight)
+    facts["threshold"] = repr(rule.threshold)
+    of_what = " and directions searched" if len(rule.direction) == 2 else ""
+    proven = {
+        "optimal": f"proven best of all thresholds{of_what}",
+        "grid": "best on a grid of angles",
+    }
+    return facts | {"search": proven.get(report.certificate.status, "stopped early")}
+
+
+def _interval_note(report: Report) -> str:
+    if all(rate.interval is None for rate in report.tuned.rates.values()):
+        return "Without intervals: exact ones count rows of equal weight."
+    ends = f"With {100 * report.confidence:g} % intervals."
+    if report.held_out is None:
+        return f"{ends} They ignore that the rule was chosen on these rows, so are too favourable."
+    return (
+        f"{ends} On held-out rows those of TPR, FPR and selective risk hold together; on tuning "
+        "rows they ignore that the rule was chosen on them."
+    )
+
+
+def _limits(report: Report) -> dict[str, float]:
+    """Return the bounds of the model by the name of the column of promises they belong to."""
+    return {
+        "precision" if bound.rate.startswith("precision") else bound.rate: bound.limit
+        for bound in report.bounds
+    }
+
+
+def _scales(report: Report) -> dict[str, RateScale]:
+    """Return how each column of promises is drawn."""
+    found, limits = report.promises, _limits(report)
+    rates = {
+        name: [said.rates[name] for said in found.statements if name in said.rates]
+        for name in found.columns
+    }
+    return {name: RateScale.of(rates[name], limits.get(name)) for name in rates}
+
+
+def _number_rows(report: Report) -> list[tuple[str, str, str | None]]:
+    """Return the rows of the explorer's table: key, title, and the name of a user behind it."""
+    explorer = report.explorer
+    rows: list[tuple[str, str, str | None]] = [("tpr", "TPR", None), ("fpr", "FPR", None)]
+    named = report.ood_sets != (POOLED_NAME,)
+    if named and explorer.held_out is not None:
+        # Held-out rows may come from other sets, which have no common row in the table.
+        named = len(explorer.held_out.totals.ood) == len(report.ood_sets)
+    if named:
+        rows += [(f"set{i}", "FPR of ", name) for i, name in enumerate(report.ood_sets)]
+    titles = {
+        "risk": "selective risk",
+        "precision": "precision",
+        "cost": "expected cost",
+        "accepted-id": "ID accepted",
+        "rejected-id": "ID rejected",
+        "accepted-ood": "OOD accepted",
+        "rejected-ood": "OOD rejected",
+        "accepted-loss": "wrong among accepted ID" if report.zero_one else "loss of accepted ID",
+    }
+    rows += [(key, title, None) for key, title in titles.items()]
+    if explorer.has_ood:
+        return rows
+    return [row for row in rows if "ood" not in row[0] and row[0] not in ("fpr", "set0")]
+
+
+class RateMarks(NamedTuple):
+    """Where a rate is drawn: a dot, a bar, or a bar that is open on one side."""
+
+    span: tuple[float, float] | None
+    ends: list[float]
+    dot: float | None
+
+
+class RateScale:
+    """From rates of one column of promises to places in a small drawing."""
+
+    width, height, left, right, middle = 120.0, 14.0, 5.0, 115.0, 7.0
+
+    def __init__(self, low: float, high: float, limit: float | None) -> None:
+        self._low, self._high = low, high
+        self.limit = self._place(limit)
+
+    @classmethod
+    def of(cls, rates: Sequence[Range], limit: float | None) -> RateScale:
+        """Return a scale that holds all rates of the column and the bound."""
+        stated = [limit, *(end for rate in rates for end in rate.ends)]
+        values = [value for value in stated if value is not None and math.isfinite(value)]
+        low, high = min(values, default=0.0), max(values, default=1.0)
+        room = 0.08 * (high - low) or 0.05
+        return cls(low - room, high + room, limit)
+
+    def marks(self, rate: Range) -> RateMarks:
+        """Return where to draw a rate."""
+        low, high, dot = (self._place(end) for end in (rate.low, rate.high, rate.value))
+        ends = [end for end in (low, high) if end is not None]
+        span = (
+            self.left if low is None else low,
+            self.right if high is None else high,
+        )
+        # Without a value the ends are what is stated.
+        return RateMarks(span if ends else None, ends if rate.value is None else [], dot)
+
+    def _place(self, value: float | None) -> float | None:
+        if value is None or math.isnan(value):
+            return None
+        share = (value - self._low) / (self._high - self._low)
+        return round(self.left + share * (self.right - self.left), 2)
+
+
+class RankLine(NamedTuple):
+    """A method in a chart of ranks."""
+
+    method: str
+    color: int
+    places: list[tuple[int, int]]
+    """Column of the metric and row, for each metric that ranks it."""
+
+
+class RankChart(NamedTuple):
+    """Ranks of methods under several metrics: lines that cross where the metrics disagree."""
+
+    metrics: list[ComparedMetric]
+    lines: list[RankLine]
+    label: str
+    """The same in words."""
+
+    @classmethod
+    def of(cls, metrics: Sequence[ComparedMetric], found: ComparedSet) -> RankChart | None:
+        """Return a chart with a line per method, None where there is nothing to compare."""
+        shown = [metric for metric in metrics if _is_ranked(metric)]
+        if len(shown) < 2 or len(found.values) < 2:
+            return None
+        names = [metric.name for metric in shown]
+        lines = [
+            RankLine(method, i % 6, _places(method, names, found))
+            for i, method in enumerate(found.ranks)
+        ]
+        label = "; ".join(
+            f"{method}: " + ", ".join(f"{name} {row.get(name) or 'unable'}" for name in names)
+            for method, row in found.ranks.items()
+        )
+        return cls(shown, lines, f"Ranks. {label}")
+
+
+def _is_ranked(metric: ComparedMetric) -> bool:
+    wanted = metric.name in ("AUROC", "OSCR/accepted", "OSCR/all")
+    return metric.better != "neither" and (wanted or metric.name.endswith(("risk", "cost")))
+
+
+def _places(method: str, metrics: list[str], found: ComparedSet) -> list[tuple[int, int]]:
+    places = []
+    for column, metric in enumerate(metrics):
+        rank = found.ranks[method].get(metric)
+        if rank is not None:
+            tied = [m for m in found.ranks if found.ranks[m].get(metric) == rank]
+            # Equal methods share the places they take up together.
+            places.append((column, rank - 1 + tied.index(method)))
+    return places

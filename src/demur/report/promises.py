@@ -1,36 +1,28 @@
-"""The panel "What you can promise": statements side by side, and the share of OOD inputs."""
+"""What can be promised of a rule: statements side by side, from the weakest to the strongest."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
 
-from demur.core.models import RejectionModel
-from demur.core.program import Number
-from demur.core.rule import Rule
-from demur.core.sample import Sample
+from demur.core.models import Quantity, RejectionModel
+from demur.core.rates import OperatingPoint
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.guarantees.bootstrap import Bootstrap
+from demur.guarantees.certified_rule import Certified
 from demur.guarantees.certified_tuning import CertifiedTuning
-from demur.guarantees.certify import certify
-from demur.guarantees.cross import CrossTuning
 from demur.guarantees.intervals import Interval
-from demur.guarantees.prior import Prior, PriorEstimate, prior_range
-from demur.report.evidence import prior_data
-from demur.report.statements import (
-    Statement,
-    certified,
-    cross_validated,
-    guaranteed,
-    resampled,
-    seen_held_out,
-    seen_when_tuned,
-)
-from demur.report.summary import Seen, is_weighted, is_zero_one, without_loss
-from demur.report.wording import PERCENT_SIGN, outwards, percent
+from demur.guarantees.prior import Prior, PriorEstimate, cost_range, precision_range, prior_range
+from demur.guarantees.resampling.bootstrap import Bootstrap
+from demur.guarantees.resampling.cross import CrossTuning
+from demur.report.case import Case
+from demur.report.plain_data import bootstrap_data, cross_data, guarantee_data, prior_data
+from demur.report.summary import Seen, certify_on
+from demur.report.wording import PERCENT_SIGN, RATE_NAMES, Range, outwards, percent, rule_text
 from demur.tuning.result import Tuning
 
-_HOW = {
+_HOW_TO_ASK = {
     "cross": "cross-validation (--folds 5, cross=)",
     "bootstrap": "bootstrap intervals (--replicates 1000, bootstrap=)",
     "held_out": "held-out rows (--holdout .3, held_out=)",
@@ -39,7 +31,7 @@ _HOW = {
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class PromiseEvidence:
     """What was computed about the rule beyond looking at it."""
 
     cross: CrossTuning | None = None
@@ -47,6 +39,31 @@ class Evidence:
     guaranteed: CertifiedTuning | InfeasibleError | None = None
     prior_range: Prior | None = None
     prior_estimate: PriorEstimate | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """One thing that may be said, and what it rests on."""
+
+    key: str
+    title: str
+    source: str
+    kind: Literal["seen", "estimate", "promise"]
+    rates: Mapping[str, Range]
+    """By name, empty if nothing can be said; then `source` says why."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What else was computed, as plain data."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "key": self.key,
+            "title": self.title,
+            "source": self.source,
+            "kind": self.kind,
+            "rates": {name: asdict(rate) for name, rate in self.rates.items()},
+            "details": dict(self.details),
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,8 +80,8 @@ class Promises:
     @property
     def columns(self) -> list[str]:
         """Names of the rates that some statement has."""
-        order = ("TPR", "FPR", "selective risk", "precision", "expected cost")
-        return [name for name in order if any(name in s.rates for s in self.statements)]
+        names = RATE_NAMES.values()
+        return [name for name in names if any(name in s.rates for s in self.statements)]
 
     def column_title(self, name: str) -> str:
         """Return the name of a rate, with the prior it depends on."""
@@ -83,32 +100,24 @@ class Promises:
         }
 
 
-def promises(
-    tuning: Tuning,
-    evidence: Evidence,
-    *,
-    held_out: tuple[Seen, Sample] | None,
-    confidence: float,
-    max_loss: Number | None,
-) -> Promises:
+def promises(case: Case, evidence: PromiseEvidence, held_out: Seen | None) -> Promises:
     """Put together what may be said of a tuned rule."""
-    model = tuning.model
-    _check(tuning, evidence)
+    model = case.model
+    _check(case.tuning, evidence)
     priors = prior_range(model, evidence.prior_range)
-    found = [seen_when_tuned(tuning.point, model, priors)]
+    found: list[Statement | None] = [_seen_when_tuned(case.tuning.point, model, priors)]
     if evidence.cross is not None:
-        found.append(cross_validated(evidence.cross, priors))
+        found.append(_cross_validated(evidence.cross, priors))
     if evidence.bootstrap is not None:
-        found.append(resampled(evidence.bootstrap))
+        found.append(_resampled(evidence.bootstrap))
     if held_out is not None:
-        found.append(seen_held_out(held_out[0], model, priors))
-        proven = _proven(tuning.rule, held_out[1], model, priors, confidence, max_loss)
-        found += [] if proven is None else [proven]
+        found += [_seen_held_out(held_out, model, priors), _certified(case, priors)]
     if evidence.guaranteed is not None:
-        found.append(guaranteed(evidence.guaranteed))
-    keys = [statement.key for statement in found]
-    missing = tuple(text for key, text in _HOW.items() if key not in keys)
-    return Promises(tuple(found), priors, evidence.prior_estimate, missing)
+        found.append(_guaranteed(evidence.guaranteed))
+    statements = tuple(statement for statement in found if statement is not None)
+    keys = [statement.key for statement in statements]
+    missing = tuple(text for key, text in _HOW_TO_ASK.items() if key not in keys)
+    return Promises(statements, priors, evidence.prior_estimate, missing)
 
 
 def prior_text(found: PriorEstimate) -> str:
@@ -127,30 +136,7 @@ def prior_text(found: PriorEstimate) -> str:
     )
 
 
-def _proven(
-    rule: Rule,
-    rows: Sample,
-    model: RejectionModel,
-    priors: Interval | None,
-    confidence: float,
-    max_loss: Number | None,
-) -> Statement | None:
-    """Return what held-out rows prove; None for weighted rows and random rules."""
-    if is_weighted(rows) or rule.tau != 1:
-        return None
-    knows_loss = is_zero_one(rows) or max_loss is not None
-    promise = certify(
-        rule,
-        rows if knows_loss else without_loss(rows),
-        confidence=confidence,
-        model=model,
-        ood_prior=None if priors is None else (priors.low, priors.high),
-        max_loss=max_loss,
-    )
-    return certified(promise, knows_loss=knows_loss)
-
-
-def _check(tuning: Tuning, evidence: Evidence) -> None:
+def _check(tuning: Tuning, evidence: PromiseEvidence) -> None:
     """Refuse results about another model or other rows: they would be shown as this rule's."""
     for name in ("cross", "bootstrap"):
         result = getattr(evidence, name)
@@ -162,3 +148,161 @@ def _check(tuning: Tuning, evidence: Evidence) -> None:
     promised = evidence.guaranteed
     if promised is not None and promised.model != tuning.model:
         raise InvalidInputError("guaranteed is about another model than tuning")
+
+
+def _seen_when_tuned(
+    point: OperatingPoint, model: RejectionModel, priors: Interval | None
+) -> Statement:
+    """Return what was seen on the rows the rule was chosen on."""
+    return Statement(
+        key="tuned",
+        title="Seen on the tuning rows",
+        source="Flattering: the rule was chosen to suit these rows. Not for quoting.",
+        kind="seen",
+        rates=_point_rates(point, model, priors),
+    )
+
+
+def _cross_validated(cross: CrossTuning, priors: Interval | None) -> Statement:
+    """Return what rules tuned on other rows do."""
+    count = len(cross.folds)
+    left_out = f" {cross.unable} folds had no rule and are left out." if cross.unable else ""
+    held_out = cross.held_out
+    return Statement(
+        key="cross",
+        title="Expect about this on new inputs",
+        source=f"{count}-fold cross-validation: every row judged by a rule tuned without it."
+        + left_out,
+        kind="estimate",
+        rates={} if held_out is None else _point_rates(held_out, cross.tuned.model, priors),
+        details=cross_data(cross),
+    )
+
+
+def _resampled(found: Bootstrap) -> Statement:
+    """Return the estimates and intervals of the bootstrap."""
+    risk = found.measures["selective_risk"].optimism
+    return Statement(
+        key="bootstrap",
+        title="… give or take this",
+        source=f"{found.replicates:,} bootstrap replicates, the rule tuned anew in each; "
+        f"{100 * found.confidence:g}{PERCENT_SIGN} for one rate at a time. Tuning flatters the "
+        f"selective risk by {max(risk, 0.0):.4f}.",
+        kind="estimate",
+        rates={
+            RATE_NAMES[name]: Range(measure.estimate, measure.interval.low, measure.interval.high)
+            for name, measure in found.measures.items()
+            if not math.isnan(measure.interval.low)
+        },
+        details=bootstrap_data(found),
+    )
+
+
+def _seen_held_out(seen: Seen, model: RejectionModel, priors: Interval | None) -> Statement:
+    """Return what was seen on rows the rule has not seen."""
+    rates = _point_rates(seen.point, model, priors)
+    for name in ("TPR", "FPR", "selective risk"):
+        rate = seen.rates.get(name)
+        if rate is not None and rate.interval is not None:
+            rates[name] = Range(rate.value, rate.interval.low, rate.interval.high)
+    return Statement(
+        key="held_out",
+        title="Seen on held-out rows",
+        source="Honest: the rule has not seen these rows. The intervals hold together.",
+        kind="estimate",
+        rates=rates,
+    )
+
+
+def _certified(case: Case, priors: Interval | None) -> Statement | None:
+    """Return what the held-out rows prove; None for weighted rows and random rules."""
+    rows = case.judged
+    promise = certify_on(
+        case, rows, ood_prior=None if priors is None else (priors.low, priors.high)
+    )
+    if promise is None:
+        return None
+    return Statement(
+        key="certified",
+        title=f"Promised of this rule, with {100 * promise.confidence:g}{PERCENT_SIGN} confidence",
+        source="Proven by the held-out rows; all of it holds together.",
+        kind="promise",
+        rates=_proven_rates(promise, knows_loss=case.knows_loss(rows)),
+        details={"met": dict(promise.met)},
+    )
+
+
+def _proven_rates(promise: Certified, *, knows_loss: bool) -> dict[str, Range]:
+    rates = {"TPR": Range(low=promise.tpr.low)}
+    if not math.isnan(promise.point.fpr):
+        rates["FPR"] = Range(high=promise.fpr.high)
+    if knows_loss and not math.isnan(promise.selective_risk.high):
+        rates["selective risk"] = Range(high=promise.selective_risk.high)
+    if promise.precision is not None and not math.isnan(promise.precision.low):
+        rates["precision"] = Range(low=promise.precision.low)
+    if knows_loss and promise.expected_cost is not None:
+        rates["expected cost"] = Range(high=promise.expected_cost.high)
+    return rates
+
+
+def _guaranteed(found: CertifiedTuning | InfeasibleError) -> Statement:
+    """Return what a rule tuned with a guarantee keeps, or why there is none."""
+    if isinstance(found, InfeasibleError):
+        return Statement(
+            key="guaranteed",
+            title="No rule can be promised to keep the bounds",
+            source=str(found),
+            kind="promise",
+            rates={},
+            details={"attainable": dict(found.attainable)},
+        )
+    rates = _bounded_rates(found.model)
+    if not math.isnan(found.selective_risk):
+        rates["selective risk"] = Range(high=found.selective_risk)
+    if found.expected_cost is not None:
+        rates["expected cost"] = Range(high=found.expected_cost)
+    return Statement(
+        key="guaranteed",
+        title=f"Promised of another rule, with {100 * found.confidence:g}{PERCENT_SIGN} confidence",
+        source=f"Accept when {rule_text(found.rule)}. Learned on a part of the tuning rows, "
+        "proven on the others; all of it holds together.",
+        kind="promise",
+        rates=rates,
+        details=guarantee_data(found),
+    )
+
+
+def _bounded_rates(model: RejectionModel) -> dict[str, Range]:
+    """Return the bounds of a model as what is promised."""
+    rates = {}
+    for quantity in get_args(Quantity):
+        bound = model.bound(quantity)
+        if bound is None or (quantity == "fpr" and bound.is_trivial):
+            continue
+        limit = float(bound.value)
+        rates[RATE_NAMES[quantity]] = Range(low=limit) if bound.is_lower else Range(high=limit)
+    return rates
+
+
+def _point_rates(
+    point: OperatingPoint, model: RejectionModel, priors: Interval | None
+) -> dict[str, Range]:
+    """Return the rates of a point; precision and cost as an interval over a range of priors."""
+    rates = {"TPR": Range(point.tpr)}
+    if not math.isnan(point.fpr):
+        rates["FPR"] = Range(point.fpr)
+    rates["selective risk"] = Range(point.selective_risk)
+    if priors is None:
+        return rates
+    fpr = 0.0 if math.isnan(point.fpr) else point.fpr
+    rates["precision"] = _over(precision_range(point.tpr, fpr, priors))
+    if model.cost is not None:
+        cost = cost_range(model, point.tpr, fpr, point.selective_risk, priors)
+        rates["expected cost"] = _over(cost)
+    return rates
+
+
+def _over(interval: Interval) -> Range:
+    if interval.low == interval.high or math.isnan(interval.low):
+        return Range(interval.low)
+    return Range(low=interval.low, high=interval.high)

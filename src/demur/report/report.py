@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from demur._files import write_atomically
 from demur.core.models import RejectionModel
-from demur.core.points import Points
 from demur.core.program import Number
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.errors import InfeasibleError, InvalidInputError
-from demur.guarantees.bootstrap import Bootstrap
+from demur.errors import InfeasibleError
 from demur.guarantees.certified_tuning import CertifiedTuning
-from demur.guarantees.cross import CrossTuning
 from demur.guarantees.prior import Prior, PriorEstimate
+from demur.guarantees.resampling.bootstrap import Bootstrap
+from demur.guarantees.resampling.cross import CrossTuning
+from demur.report.case import Case, is_zero_one
 from demur.report.cautions import Caution, cautions
-from demur.report.comparison import Comparison, Methods, compare
+from demur.report.comparison import MethodComparison, Methods, compare
 from demur.report.explorer import Explorer, explore
-from demur.report.how import How
-from demur.report.promises import Evidence, Promises, promises
-from demur.report.repeat import command_line, python_arguments
-from demur.report.rows import Doubtful, Ids, doubtful_rows
-from demur.report.scatter import Scatter, scatter
-from demur.report.summary import Bound, Seen, bounds, is_zero_one, see
+from demur.report.promises import PromiseEvidence, Promises, promises
+from demur.report.rows import Doubtful, Ids, Scatter, doubtful_rows, scatter
+from demur.report.summary import Seen, StatedBound, see, stated_bounds
 from demur.report.wording import decision
-from demur.tuning.charts import Directions
+from demur.tuning.directions import Directions
 from demur.tuning.result import Certificate, Exact, Grid, Tuning
+
+TITLE = "When to answer"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -51,13 +50,13 @@ class Report:
     tuned: Seen
     held_out: Seen | None
     confidence: float
-    bounds: tuple[Bound, ...]
+    bounds: tuple[StatedBound, ...]
     cautions: tuple[Caution, ...]
     promises: Promises
     """What may be said, from what was seen to what can be promised."""
     explorer: Explorer
     scatter: Scatter
-    comparison: Comparison | None
+    comparison: MethodComparison | None
     doubtful: Doubtful | None
     ood_sets: tuple[str, ...]
     zero_one: bool
@@ -76,7 +75,7 @@ class Report:
         held_out: Sample | None = None,
         methods: Methods | None = None,
         ids: Ids | None = None,
-        title: str = "When to answer",
+        title: str = TITLE,
         confidence: float = 0.95,
         max_loss: Number | None = None,
         directions: Directions = "nonneg",
@@ -131,59 +130,62 @@ class Report:
         >>> "<!doctype html>" in report.to_html()
         True
         """
-        ood: Literal["pooled", "worst"] = "worst" if len(tuning.totals.ood) > 1 else "pooled"
-        _check(sample, tuning, held_out, ood)
-        how = How(tuning.model, directions, search, ood)
-        tuned = see(tuning.rule, sample, how, confidence=confidence, max_loss=max_loss)
-        fresh = None
-        if held_out is not None:
-            fresh = see(tuning.rule, held_out, how, confidence=confidence, max_loss=max_loss)
-        judged = sample if held_out is None else held_out
-        limits = bounds(how)
-        explorer = explore(sample, tuning, how, held_out=held_out)
-        evidence = Evidence(cross, bootstrap, guaranteed, prior_range, prior_estimate)
+        case = Case(sample, tuning, held_out, directions, search, confidence, max_loss)
+        evidence = PromiseEvidence(cross, bootstrap, guaranteed, prior_range, prior_estimate)
+        return cls.on(case, evidence, methods=methods, ids=ids, title=title, command=command)
+
+    @classmethod
+    def on(
+        cls,
+        case: Case,
+        evidence: PromiseEvidence | None = None,
+        *,
+        methods: Methods | None = None,
+        ids: Ids | None = None,
+        title: str = TITLE,
+        command: str | None = None,
+    ) -> Report:
+        """Collect what is known about a case: the one way in which reports are made.
+
+        `evidence` is what was found out by tuning again, for what can be promised; the options
+        are those of `of`.
+        """
+        tuned = see(case, case.sample)
+        fresh = None if case.held_out is None else see(case, case.held_out)
+        bounds, explorer = stated_bounds(case), explore(case)
         return cls(
             title=title,
-            rule=tuning.rule,
-            model=tuning.model,
-            certificate=tuning.certificate,
-            decision=_decision(judged, tuned if fresh is None else fresh),
-            evidence=_evidence(judged, fresh=held_out is not None),
+            rule=case.rule,
+            model=case.model,
+            certificate=case.tuning.certificate,
+            decision=_decision(case.judged, fresh or tuned),
+            evidence=_evidence(case),
             tuned=tuned,
             held_out=fresh,
-            confidence=confidence,
-            bounds=tuple(limits),
-            cautions=tuple(
-                cautions(
-                    sample,
-                    tuning,
-                    tuned,
-                    held_out=fresh,
-                    bounds=limits,
-                    explorer=explorer,
-                    confidence=confidence,
-                    max_loss_known=max_loss is not None,
-                )
-            ),
-            promises=promises(
-                tuning,
-                evidence,
-                held_out=None if fresh is None or held_out is None else (fresh, held_out),
-                confidence=confidence,
-                max_loss=max_loss,
-            ),
+            confidence=case.confidence,
+            bounds=bounds,
+            cautions=tuple(cautions(case, tuned, fresh, bounds=bounds, explorer=explorer)),
+            promises=promises(case, evidence or PromiseEvidence(), fresh),
             explorer=explorer,
-            scatter=scatter(sample),
-            comparison=compare(methods, how) if methods else None,
-            doubtful=None if ids is None else doubtful_rows(tuning.rule, sample, ids),
-            ood_sets=tuple(sample.ood_sets),
-            zero_one=is_zero_one(sample),
-            command=command_line(command, sample, how),
-            arguments=python_arguments(how),
+            scatter=scatter(case.sample),
+            comparison=compare(methods, case) if methods else None,
+            doubtful=None if ids is None else doubtful_rows(case.rule, case.sample, ids),
+            ood_sets=tuple(case.sample.ood_sets),
+            zero_one=is_zero_one(case.sample),
+            command=case.command_line(command),
+            arguments=case.python_arguments(),
         )
 
+    @property
+    def judged(self) -> Seen:
+        """What was seen on the rows that count: the held-out ones where there are any."""
+        return self.tuned if self.held_out is None else self.held_out
+
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the report as one self-contained page, and write it to `path` if given."""
+        """Return the report as one self-contained page, and write it to `path` if given.
+
+        Needs the package jinja2, which the extra `report` brings.
+        """
         from demur.report.html import render
 
         page = render(self)
@@ -200,22 +202,12 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data that JSON can hold; what is undefined is None."""
-        from demur.report.plain import plain
+        from demur.report.plain_data import report_data
 
-        return plain(self)
+        return report_data(self)
 
     def __repr__(self) -> str:
         return f"Report({self.title!r}, {self.decision!r})"
-
-
-def _check(sample: Sample, tuning: Tuning, held_out: Sample | None, ood: str) -> None:
-    if Points.of(sample, ood).totals != tuning.totals:
-        raise InvalidInputError("sample is not the one that was tuned on: its totals differ")
-    for name, rows in (("sample", sample), ("held_out", held_out)):
-        if rows is not None and rows.n_scores != len(tuning.rule.direction):
-            raise InvalidInputError(
-                f"{name} has {rows.n_scores} scores a row, the rule {len(tuning.rule.direction)}"
-            )
 
 
 def _decision(sample: Sample, seen: Seen) -> str:
@@ -226,6 +218,8 @@ def _decision(sample: Sample, seen: Seen) -> str:
     )
 
 
-def _evidence(sample: Sample, *, fresh: bool) -> str:
-    rows = "held-out rows" if fresh else "the rows that the rule was tuned on, so optimistic"
-    return f"Seen on {rows}: {sample.n_id:,} ID and {sample.n_ood:,} OOD."
+def _evidence(case: Case) -> str:
+    rows, judged = "held-out rows", case.judged
+    if case.held_out is None:
+        rows = "the rows that the rule was tuned on, so optimistic"
+    return f"Seen on {rows}: {judged.n_id:,} ID and {judged.n_ood:,} OOD."

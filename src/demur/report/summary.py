@@ -1,22 +1,22 @@
-"""What the report says, as plain data: the rule, its rates with intervals, the bounds."""
+"""What the rule does on rows, as plain data: rates with intervals, and the bounds they keep."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from demur.core.models import PrecisionRecallModel, RejectionModel, TprFprModel
-from demur.core.program import Number, exact
+from demur.core.models import Bound
+from demur.core.program import Number
 from demur.core.rates import OperatingPoint, evaluate
-from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
-from demur.guarantees.certify import Certified, certify
+from demur.core.wording import bound_sign, bound_text
+from demur.guarantees.certified_rule import Certified, certify
 from demur.guarantees.intervals import Interval, clopper_pearson
-from demur.report.how import How
+from demur.report.case import Case, is_weighted, is_zero_one
 
 WORST_FPR = "largest FPR of a set"
 
@@ -66,136 +66,120 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """One bound of the model."""
+class StatedBound:
+    """One bound of the model, as the report states it."""
 
     text: str
     """Such as ``"TPR ≥ 0.8"``."""
     rate: str
     """Name of the rate it is about."""
-    limit: float
-    at_least: bool
     certificate: str
     """What `demur.guarantees.certify` calls it."""
+    bound: Bound
 
-    def met(self, value: float) -> bool:
-        """Return whether a rate is within the bound; a rate that is undefined is not."""
-        return value >= self.limit if self.at_least else value <= self.limit
+    @property
+    def limit(self) -> float:
+        """The value that is asked for."""
+        return float(self.bound.value)
 
 
-def see(
-    rule: Rule,
-    sample: Sample,
-    how: How,
-    *,
-    confidence: float,
-    max_loss: Number | None,
-) -> Seen:
-    """Return what a rule does on a sample, with exact intervals where there are any."""
-    model = how.model
-    point = evaluate(rule, sample, model=model)
-    found = _intervals(rule, sample, model, confidence, max_loss, "two")
-    promise = _intervals(rule, sample, model, confidence, max_loss, "one")
-    tpr, fpr = (None, None) if found is None else (found.tpr, found.fpr)
-    rates = {"TPR": _share(point.accepted_id, sample.n_id, point.tpr, tpr)}
-    if sample.n_ood:
-        rates["FPR"] = _share(point.accepted_ood, sample.n_ood, point.fpr, fpr)
-        if list(sample.ood_sets) != [POOLED_NAME]:
-            rates |= _fpr_by_set(rule, sample, point, confidence)
-    if how.worst:
-        rates[WORST_FPR] = Rate(max(point.fpr_by_set.values()))
-    knows_loss = is_zero_one(sample) or max_loss is not None
-    risk = found.selective_risk if found and knows_loss and point.accepted_id else None
-    rates["selective risk"] = (
-        _share(point.accepted_loss, point.accepted_id, point.selective_risk, risk)
-        if is_zero_one(sample)
-        else Rate(point.selective_risk, risk)
-    )
-    if point.precision is not None:
-        rates[f"precision at prior {point.ood_prior:g}"] = Rate(
-            point.precision, None if found is None else found.precision
-        )
-    if point.expected_cost is not None:
-        cost = found.expected_cost if found and knows_loss else None
-        rates["expected cost"] = Rate(point.expected_cost, cost)
+def see(case: Case, rows: Sample) -> Seen:
+    """Return what the rule does on a sample, with exact intervals where there are any."""
+    point = evaluate(case.rule, rows, model=case.model)
     return Seen(
         point=point,
-        rates=rates,
-        id_total=sample.n_id if sample.id_weight is None else float(sample.id_weight.sum()),
-        ood_total=sample.n_ood if sample.ood_weight is None else float(sample.ood_weight.sum()),
-        certified=_certified(promise, how),
+        rates=_rates(case, rows, point),
+        id_total=rows.n_id if rows.id_weight is None else float(rows.id_weight.sum()),
+        ood_total=rows.n_ood if rows.ood_weight is None else float(rows.ood_weight.sum()),
+        certified=_certified(case, rows),
     )
 
 
-def bounds(how: How) -> list[Bound]:
-    """Return the bounds of a model."""
-    model = how.model
-    if isinstance(model, TprFprModel):
-        found = [_at_least("TPR", model.min_tpr, certificate="tpr")]
-        if exact("max_fpr", model.max_fpr) < 1:
-            rate = WORST_FPR if how.worst else "FPR"
-            limit = float(model.max_fpr)
-            name = f"fpr <= {model.max_fpr}"
-            found.append(Bound(f"FPR ≤ {limit:g}", rate, limit, False, name))
-        return found
-    if isinstance(model, PrecisionRecallModel):
-        rate = f"precision at prior {float(model.ood_prior):g}"
-        return [
-            replace(_at_least("precision", model.min_precision), rate=rate),
-            replace(_at_least("recall", model.min_recall), rate="TPR"),
-        ]
-    return []
+def stated_bounds(case: Case) -> tuple[StatedBound, ...]:
+    """Return the bounds of the model that ask for anything."""
+    model = case.model
+    rates = {
+        "tpr": "TPR",
+        "fpr": WORST_FPR if case.worst else "FPR",
+        "precision": _precision_at(float(model.ood_prior or 0)),
+        "selective_risk": "selective risk",
+    }
+    asked = [b for b in model.bounds if not (b.quantity == "fpr" and b.is_trivial)]
+    return tuple(
+        StatedBound(bound_sign(model, b), rates[b.quantity], bound_text(model, b), b) for b in asked
+    )
 
 
-def _at_least(rate: str, limit: Number, *, certificate: str | None = None) -> Bound:
-    name = f"{certificate or rate} >= {limit}"
-    return Bound(f"{rate} ≥ {float(limit):g}", rate, float(limit), True, name)
-
-
-def _certified(promise: Certified | None, how: How) -> dict[str, bool]:
-    # Certificates are about all OOD rows together.
-    if promise is None or how.worst:
-        return {}
-    return {b.text: promise.met[b.certificate] for b in bounds(how) if b.certificate in promise.met}
-
-
-def is_zero_one(sample: Sample) -> bool:
-    """Return whether the losses say right or wrong."""
-    return bool(np.isin(sample.id_loss, (0, 1)).all())
-
-
-def is_weighted(sample: Sample) -> bool:
-    """Return whether rows carry weights, so that there are no exact intervals."""
-    return sample.id_weight is not None or sample.ood_weight is not None
-
-
-def _intervals(
-    rule: Rule,
-    sample: Sample,
-    model: RejectionModel,
-    confidence: float,
-    max_loss: Number | None,
-    sides: Literal["one", "two"],
+def certify_on(
+    case: Case,
+    rows: Sample,
+    *,
+    sides: Literal["one", "two"] = "one",
+    ood_prior: tuple[Number, Number] | None = None,
 ) -> Certified | None:
     """Return bounds that hold together, or None for weighted rows and random rules."""
-    if is_weighted(sample) or rule.tau != 1:
+    if is_weighted(rows) or case.rule.tau != 1:
         return None
-    if max_loss is None and not is_zero_one(sample):
+    if not case.knows_loss(rows):
         # Without a largest possible loss only the acceptance of rows can be bounded.
-        sample = without_loss(sample)
+        rows = Sample(rows.id_scores, np.zeros(rows.n_id), rows.ood_scores)
     return certify(
-        rule,
-        sample,
-        confidence=confidence,
-        model=model,
-        max_loss=max_loss,
+        case.rule,
+        rows,
+        confidence=case.confidence,
+        model=case.model,
+        ood_prior=ood_prior,
+        max_loss=case.max_loss,
         sides=sides,
     )
 
 
-def without_loss(sample: Sample) -> Sample:
-    """Return the same rows, of which only the acceptance is looked at."""
-    return Sample(sample.id_scores, np.zeros(sample.n_id), sample.ood_scores)
+def _certified(case: Case, rows: Sample) -> dict[str, bool]:
+    # Certificates are about all OOD rows together.
+    promise = None if case.worst else certify_on(case, rows)
+    if promise is None:
+        return {}
+    met = promise.met
+    return {b.text: met[b.certificate] for b in stated_bounds(case) if b.certificate in met}
+
+
+def _rates(case: Case, rows: Sample, point: OperatingPoint) -> dict[str, Rate]:
+    found = certify_on(case, rows, sides="two")
+    tpr, fpr = (None, None) if found is None else (found.tpr, found.fpr)
+    rates = {"TPR": _share(point.accepted_id, rows.n_id, point.tpr, tpr)}
+    if rows.n_ood:
+        rates["FPR"] = _share(point.accepted_ood, rows.n_ood, point.fpr, fpr)
+        if list(rows.ood_sets) != [POOLED_NAME]:
+            rates |= _fpr_by_set(case, rows, point)
+    if case.worst:
+        rates[WORST_FPR] = Rate(max(point.fpr_by_set.values()))
+    return rates | _rates_of_loss(case, rows, point, found)
+
+
+def _rates_of_loss(
+    case: Case, rows: Sample, point: OperatingPoint, found: Certified | None
+) -> dict[str, Rate]:
+    """Return selective risk, and precision and cost where the model has a prior for them."""
+    bounded = found if case.knows_loss(rows) else None
+    risk = bounded.selective_risk if bounded and point.accepted_id else None
+    rates = {"selective risk": Rate(point.selective_risk, risk)}
+    if is_zero_one(rows):
+        rates["selective risk"] = _share(
+            point.accepted_loss, point.accepted_id, point.selective_risk, risk
+        )
+    if point.precision is not None and point.ood_prior is not None:
+        rates[_precision_at(point.ood_prior)] = Rate(
+            point.precision, None if found is None else found.precision
+        )
+    if point.expected_cost is not None:
+        rates["expected cost"] = Rate(
+            point.expected_cost, None if bounded is None else bounded.expected_cost
+        )
+    return rates
+
+
+def _precision_at(prior: float) -> str:
+    return f"precision at prior {prior:g}"
 
 
 def _share(hits: float, trials: float, value: float, interval: Interval | None) -> Rate:
@@ -203,15 +187,13 @@ def _share(hits: float, trials: float, value: float, interval: Interval | None) 
     return Rate(value, interval, None if interval is None else (int(hits), int(trials)))
 
 
-def _fpr_by_set(
-    rule: Rule, sample: Sample, point: OperatingPoint, confidence: float
-) -> dict[str, Rate]:
+def _fpr_by_set(case: Case, rows: Sample, point: OperatingPoint) -> dict[str, Rate]:
     rates = {}
-    for name, rows in sample.ood_sets.items():
+    for name, part in rows.ood_sets.items():
         interval = None
-        if not is_weighted(sample) and rows.stop > rows.start:
-            accepted = int(rule.accept(sample.ood_scores[rows]).sum())
-            interval = clopper_pearson(accepted, rows.stop - rows.start, confidence=confidence)
-        value = point.fpr_by_set.get(name, math.nan)
-        rates[f"FPR of {name}"] = Rate(value, interval)
+        if not is_weighted(rows) and part.stop > part.start:
+            accepted = int(case.rule.accept(rows.ood_scores[part]).sum())
+            trials = part.stop - part.start
+            interval = clopper_pearson(accepted, trials, confidence=case.confidence)
+        rates[f"FPR of {name}"] = Rate(point.fpr_by_set.get(name, math.nan), interval)
     return rates

@@ -5,9 +5,10 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from demur.report.comparison import Comparison
+from demur.core.wording import sentence
+from demur.report.comparison import MethodComparison
 from demur.report.promises import Promises, prior_text
-from demur.report.wording import amount, model_text, number, outwards, range_text, rule_text
+from demur.report.wording import amount, number, outwards, range_text, rule_text
 
 if TYPE_CHECKING:
     from demur.report.report import Report
@@ -20,7 +21,7 @@ def render(report: Report) -> str:
     parts = [
         report.title,
         _wrapped(f"{report.decision} {report.evidence}"),
-        f"Accept when {rule_text(report.rule)}\n({model_text(report.model)})",
+        f"Accept when {rule_text(report.rule)}\n({sentence(report.model)})",
         _point(report),
         _promises(report.promises),
         "\n".join(_wrapped(f"{c.level.upper()}: {c.text}") for c in report.cautions),
@@ -70,7 +71,7 @@ def _promises(found: Promises) -> str:
     return "\n".join([_aligned(rows), *sources, *prior])
 
 
-def _comparison(found: Comparison) -> str:
+def _comparison(found: MethodComparison) -> str:
     parts = []
     for block in found.blocks:
         rows = [["OOD: " + block.ood, *(metric.name for metric in found.metrics)]]

@@ -1,26 +1,38 @@
-"""Rules, models and numbers in words, the same in every rendering."""
+"""Numbers, rates, rules and the decision in words, the same in every rendering.
+
+Sentences about rules, models and bounds as such are those of `demur.core.wording`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from demur.core.models import CostModel, PrecisionRecallModel, RejectionModel, TprFprModel
-from demur.core.program import Number
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
-from demur.guarantees.rounding import at_least_text, at_most_text
+from demur.core.wording import TYPOGRAPHIC, formula
+from demur.core.wording import score_names as numbered_names
+from demur.guarantees.intervals import at_least_text, at_most_text
 
 ONLY_THESE_OOD = (
     "Every FPR holds for OOD inputs like the OOD rows supplied, and only for them. "
     "Inputs that are foreign in another way may be accepted more often."
 )
 
-MINUS, DASH, TIMES = "\u2212", "\u2013", "\u00d7"
+MINUS, DASH = TYPOGRAPHIC.minus, "\u2013"
 # With a space that does not break.
 PERCENT_SIGN = "\u00a0%"
+
+RATE_NAMES = {
+    "tpr": "TPR",
+    "fpr": "FPR",
+    "selective_risk": "selective risk",
+    "precision": "precision",
+    "expected_cost": "expected cost",
+}
+"""Attributes of an operating point, and what reports call them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,50 +43,25 @@ class Range:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def ends(self) -> tuple[float | None, ...]:
+        """All that it states."""
+        return self.value, self.low, self.high
+
 
 def score_names(rule: Rule) -> tuple[str, ...]:
-    """Return the names of the scores, made up where the rule has none."""
-    count = len(rule.direction)
-    return rule.score_names or (("score",) if count == 1 else ("score 1", "score 2"))
+    """Return the names of the scores, made up where the rule has none; a single one is *score*."""
+    if rule.score_names is None and len(rule.direction) == 1:
+        return ("score",)
+    return numbered_names(rule)
 
 
 def rule_text(rule: Rule) -> str:
     """Return the rule as an inequality in rounded numbers."""
     if rule.threshold == -math.inf:
         return "never"
-    text = ""
-    for weight, name in zip(rule.direction, score_names(rule), strict=True):
-        if weight == 0:
-            continue
-        sign = MINUS if weight < 0 else "+" if text else ""
-        factor = "" if abs(weight) == 1 else f"{abs(weight):.4g} {TIMES} "
-        text += f" {sign} {factor}{name}" if text else f"{sign}{factor}{name}"
-    return f"{text} ≤ {rule.threshold:.5g}".replace("-", MINUS)
-
-
-def model_text(model: RejectionModel) -> str:
-    """Return what a model asks for."""
-    if isinstance(model, TprFprModel):
-        fpr = "" if float(model.max_fpr) == 1 else f", FPR ≤ {_plain(model.max_fpr)}"
-        return f"least selective risk with TPR ≥ {_plain(model.min_tpr)}{fpr}"
-    if isinstance(model, PrecisionRecallModel):
-        return (
-            f"least selective risk with precision ≥ {_plain(model.min_precision)}, recall ≥ "
-            f"{_plain(model.min_recall)} at OOD prior {_plain(model.ood_prior)}"
-        )
-    if isinstance(model, CostModel):
-        return (
-            f"least expected cost: rejecting ID {_plain(model.reject_id)}, accepting OOD "
-            f"{_plain(model.accept_ood)}, rejecting OOD {_plain(model.reject_ood)}, OOD prior "
-            f"{_plain(model.ood_prior)}"
-        )
-    return str(model)
-
-
-def model_data(model: RejectionModel) -> dict[str, Any]:
-    """Return a model as plain data."""
-    names = getattr(type(model), "__dataclass_fields__", {})
-    return {"name": type(model).__name__} | {n: float(getattr(model, n)) for n in names}
+    named = replace(rule, score_names=score_names(rule))
+    return formula(named, TYPOGRAPHIC).replace("-", MINUS)
 
 
 def decision(point: OperatingPoint, *, zero_one: bool, risk_of_all: float) -> str:
@@ -116,6 +103,11 @@ def number(value: float | None, digits: int = 4) -> str:
     return "undefined" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
+def digits_of(name: str) -> int:
+    """Return how many decimals a rate is shown with."""
+    return 5 if name in ("selective risk", "expected cost") else 4
+
+
 def outwards(low: float, high: float, digits: int = 4) -> tuple[str, str]:
     """Return the ends of an interval, rounded so that no part of it is cut off."""
     if math.isnan(low) or math.isnan(high):
@@ -131,7 +123,7 @@ def range_text(rate: Range, name: str) -> str:
 
 def range_parts(rate: Range, name: str) -> tuple[str, str]:
     """Return a rate and its interval; a promised end is never rounded in our favour."""
-    digits = 5 if name in ("selective risk", "expected cost") else 4
+    digits = digits_of(name)
     if rate.value is None and rate.high is None and rate.low is not None:
         return f"≥ {at_least_text(rate.low, digits)}", ""
     if rate.value is None and rate.low is None and rate.high is not None:
@@ -162,7 +154,3 @@ def _of_hundred(share: float) -> str:
     count = 100 * share
     shown = f"{count:.0f}" if count >= 10 or count == round(count) else f"{count:.1f}"
     return f"{shown} of 100"
-
-
-def _plain(value: Number) -> str:
-    return f"{float(value):g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from demur.errors import InvalidInputError
-from demur.reproduce.data_batches import read_batch
-from demur.reproduce.data_images import Pixels, jpeg_coded, pillow
+from demur.adapters.pickles import load_pickle
+from demur.errors import InvalidInputError, MissingExtraError
 
+Pixels = npt.NDArray[np.uint8]
+"""Shape (n, height, width) for grey images, (n, height, width, 3) for coloured ones."""
 Labels = npt.NDArray[np.int64]
+
+JPEG_QUALITY = 75
 
 LETTERS = "ABCDEFGHIJ"
 UNREADABLE = {
@@ -78,6 +82,17 @@ def _read_idx(path: Path) -> npt.NDArray[np.uint8]:
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
+def jpeg_coded(pixels: Pixels) -> Pixels:
+    """Return the images as they come back from JPEG files of quality 75."""
+    image = pillow()
+    rows = []
+    for row in pixels:
+        file = io.BytesIO()
+        image.fromarray(row).save(file, format="JPEG", quality=JPEG_QUALITY)
+        rows.append(np.asarray(image.open(file)))
+    return np.stack(rows) if rows else pixels
+
+
 def _read_mnist(files: tuple[Path, ...]) -> tuple[Pixels, Labels]:
     images = [jpeg_coded(_read_idx(path)) for path in files[::2]]
     labels = [_read_idx(path) for path in files[1::2]]
@@ -97,6 +112,15 @@ def _find_notmnist(base: Path) -> list[Path]:
     return [root / name for name in sorted(set(names) - UNREADABLE)]
 
 
+def pillow() -> Any:
+    """Return the module ``PIL.Image``."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtraError("Pillow", "reproduce") from None
+    return Image
+
+
 def _read_pictures(files: tuple[Path, ...], mode: str) -> Pixels:
     image = pillow()
     rows = []
@@ -111,6 +135,30 @@ def _read_notmnist(files: tuple[Path, ...]) -> tuple[Pixels, Labels]:
     return _read_pictures(files, "L"), np.array(letters, np.int64)
 
 
+def read_batch(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the entries of a CIFAR batch: ``data`` as a uint8 array, labels as lists.
+
+    Batches are pickles of Python 2, in which every text is bytes; nothing in them is run.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = load_pickle(file, encoding="bytes")
+        data = content[b"data"]
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
+            raise InvalidInputError("its data are not rows of 3 x 32 x 32 bytes")
+        return {bytes(key).decode(): value for key, value in content.items()}
+    except Exception as error:
+        # A damaged pickle can fail in any way at all.
+        raise InvalidInputError(f"{os.fspath(path)!r} is no CIFAR batch: {error}") from None
+
+
+def _classes(labels: Any) -> Labels:
+    """Return the classes of a batch; lists in lists may have no end."""
+    if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
+        raise InvalidInputError("the labels of a CIFAR batch are not a list of numbers")
+    return np.array(labels, np.int64)
+
+
 def _find_batches(folder: str, names: tuple[str, ...], base: Path) -> list[Path]:
     return [base / folder / name for name in names]
 
@@ -118,7 +166,7 @@ def _find_batches(folder: str, names: tuple[str, ...], base: Path) -> list[Path]
 def _read_batches(labels: str, files: tuple[Path, ...]) -> tuple[Pixels, Labels]:
     batches = [read_batch(path) for path in files]
     planes = np.concatenate([batch["data"] for batch in batches]).reshape(-1, 3, 32, 32)
-    classes = np.concatenate([np.asarray(batch[labels], np.int64) for batch in batches])
+    classes = np.concatenate([_classes(batch[labels]) for batch in batches])
     return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), classes
 
 

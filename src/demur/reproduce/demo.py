@@ -51,7 +51,7 @@ FILES = ("report.html", "rule.json", "tune.csv", "test.csv")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class ScoredImages:
     """Scored images of one part, those to tune on or those held out."""
 
     columns: dict[str, npt.NDArray[Any]]
@@ -84,7 +84,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """One method tuned under one model; points are None where no rule meets the bounds."""
 
     method: tuple[str, ...]
@@ -100,9 +100,9 @@ class Demo:
 
     accuracy: float
     """Of the classifier, on all ID images of the two parts."""
-    tune: Part
-    test: Part
-    outcomes: tuple[Outcome, ...]
+    tune: ScoredImages
+    test: ScoredImages
+    outcomes: tuple[DemoOutcome, ...]
 
 
 def run(seed: int = 0) -> Demo:
@@ -148,17 +148,19 @@ def tune_command(folder: Path) -> str:
     return f"demur tune {path} --scores {','.join(REPORTED)} --loss is_wrong --ood set"
 
 
-def _outcome(method: tuple[str, ...], name: str, parts: tuple[Part, Part]) -> Outcome:
+def _outcome(
+    method: tuple[str, ...], name: str, parts: tuple[ScoredImages, ScoredImages]
+) -> DemoOutcome:
     model = MODELS[name]
     try:
         tuned = tune(parts[0].sample(method), model)
     except InfeasibleError:
-        return Outcome(method, name, None, None, None)
+        return DemoOutcome(method, name, None, None, None)
     fresh = evaluate(tuned.rule, parts[1].sample(method), model=model)
-    return Outcome(method, name, tuned.rule, tuned.point, fresh)
+    return DemoOutcome(method, name, tuned.rule, tuned.point, fresh)
 
 
-def _scored_parts(seed: int) -> tuple[Part, Part]:
+def _scored_parts(seed: int) -> tuple[ScoredImages, ScoredImages]:
     try:
         datasets = import_module("sklearn.datasets")
     except ModuleNotFoundError:
@@ -200,7 +202,7 @@ def _part(
     images: npt.NDArray[Any],
     digits: npt.NDArray[Any],
     rows: npt.NDArray[Any],
-) -> Part:
+) -> ScoredImages:
     activations = _activations(network, images[rows])
     is_ood = np.isin(digits[rows], OOD_DIGITS)
     prediction = network.predict(images[rows])
@@ -211,4 +213,4 @@ def _part(
         "prediction": prediction,
         "is_wrong": (prediction != digits[rows]).astype(np.int64),
     }
-    return Part(columns | score_table(DETECTORS, activations, train=fitted), is_ood)
+    return ScoredImages(columns | score_table(DETECTORS, activations, train=fitted), is_ood)

@@ -14,7 +14,7 @@ import numpy as np
 from demur import metrics
 from demur._arrays import FloatArray
 from demur._files import write_atomically
-from demur.core.models import TprFprModel
+from demur.core.paper_models import TprFprModel
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError, MissingExtraError
 from demur.population import (
@@ -26,7 +26,7 @@ from demur.population import (
     risk_coverage,
     threshold_curve,
 )
-from demur.reproduce.methods import NAMES, PRECISION_RECALL, TPR_FPR, method_sample
+from demur.reproduce.table1 import NAMES, PRECISION_RECALL, TPR_FPR, method_sample
 
 # Colours that stay apart for colour-blind readers. D, the envelope, is a broad band under the
 # others, so that a method which coincides with it stays visible.

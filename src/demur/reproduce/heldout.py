@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray
-from demur.core.models import TprFprModel
+from demur.core.paper_models import TprFprModel
 from demur.core.rates import evaluate
 from demur.core.sample import Sample
 from demur.detectors import PlugIn, Sirc
@@ -35,7 +35,7 @@ class _Halves(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MethodSplits:
     """One method on one OOD set: what each split gave, NaN where it was unable."""
 
     values: FloatArray
@@ -58,7 +58,7 @@ class Outcome:
         return float(np.mean(known[:, 2] >= MIN_TPR)), float(np.mean(known[:, 3] <= known[:, 4]))
 
 
-class Difference(NamedTuple):
+class RiskDifference(NamedTuple):
     """Held-out risk of a double score minus that of another method, split by split."""
 
     mean: float
@@ -74,22 +74,22 @@ class Heldout:
     """Outcomes by OOD set and method."""
 
     scores: Scores
-    outcomes: Mapping[str, Mapping[str, Outcome]]
+    outcomes: Mapping[str, Mapping[str, MethodSplits]]
     splits: int
 
-    def difference(self, ood: str, pair: str, other: str) -> Difference:
+    def difference(self, ood: str, pair: str, other: str) -> RiskDifference:
         """Compare a double score with another method on the same splits."""
         first, second = (self.outcomes[ood][name].values[:, 1] for name in (pair, other))
         gap = first - second
         gap = gap[~np.isnan(gap)]
         if len(gap) < 2:
-            return Difference(*[math.nan] * 5)
+            return RiskDifference(*[math.nan] * 5)
         # Splits share rows: with halves, the variance of the mean does not fall below that of
         # one split (Nadeau and Bengio's correction).
         error = math.sqrt((1 / len(gap) + 1) * gap.var(ddof=1)) * _t_quantile(len(gap) - 1)
         mean = float(gap.mean())
         wins, losses = float(np.mean(gap < 0)), float(np.mean(gap > 0))
-        return Difference(mean, mean - error, mean + error, wins, losses)
+        return RiskDifference(mean, mean - error, mean + error, wins, losses)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, NaN (unable) as None."""
@@ -119,9 +119,9 @@ class Heldout:
         }
 
     def __str__(self) -> str:
-        from demur.reproduce.heldout_text import render
+        from demur.reproduce.text import render_heldout
 
-        return render(self)
+        return render_heldout(self)
 
 
 def rivals(pair: str) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ def heldout(
     scores
         From `demur.reproduce.table2_scores.compute_scores`.
     """
-    outcomes: dict[str, dict[str, Outcome]] = {}
+    outcomes: dict[str, dict[str, MethodSplits]] = {}
     for ood in scores.setup.ood:
         found: dict[str, list[list[float]]] = {}
         for i, rng in enumerate(np.random.default_rng(seed).spawn(splits)):
@@ -151,7 +151,7 @@ def heldout(
                 found.setdefault(method, []).append(values)
             if notify is not None:
                 notify(f"held-out {ood}", i + 1, splits)
-        outcomes[ood] = {method: Outcome(np.array(values)) for method, values in found.items()}
+        outcomes[ood] = {method: MethodSplits(np.array(values)) for method, values in found.items()}
     return Heldout(scores, outcomes, splits)
 
 
@@ -215,7 +215,7 @@ def _tuned(both: _Halves, target: Fraction) -> list[float]:
     return [*risks, seen.tpr, seen.fpr, float(target)]
 
 
-def _means(outcome: Outcome) -> dict[str, float | None]:
+def _means(outcome: MethodSplits) -> dict[str, float | None]:
     tpr_kept, fpr_kept = outcome.kept() if outcome.unable < len(outcome.values) else (math.nan,) * 2
     means = {measure: _plain(outcome.mean(measure)) for measure in MEASURES}
     return {

@@ -6,7 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from demur import metrics
+from demur.core.paper_models import PrecisionRecallModel, TprFprModel
 from demur.core.sample import Sample
 from demur.population import (
     AS_PRINTED,
@@ -17,8 +20,10 @@ from demur.population import (
     optimum,
     population_values,
 )
-from demur.reproduce.methods import NAMES, PRECISION_RECALL, TPR_FPR, method_sample
 
+NAMES = {"A": "A(inf)", "B": "B(0.2)", "C": "C(0)", "D": "D(all mu)"}
+TPR_FPR = TprFprModel(min_tpr=0.7, max_fpr=0.2)
+PRECISION_RECALL = PrecisionRecallModel(min_precision=0.9, min_recall=0.7, ood_prior=0.25)
 COLUMNS = {
     "risk_at_tpr_fpr": "risk at TPR .7 FPR .2",
     "risk_at_precision_recall": "risk at Prec .9 Rec .7",
@@ -114,6 +119,17 @@ def table1(*, n: int = 2000, seed: int = 0, cells: int = 20_000) -> Table1:
         math.degrees(math.atan(optimum(problem, model).mu)) for model in (TPR_FPR, PRECISION_RECALL)
     ]
     return Table1(values, (angles[0], angles[1]))
+
+
+def method_sample(sample: Sample, method: str) -> Sample:
+    """Return what a method sees of scores (r, g): ``r + mu*g``, or both for method D."""
+    mu = METHODS[method]
+    if mu is None:
+        return sample
+    if math.isinf(mu):
+        return sample.score(1)
+    weights = np.array([1.0, mu])
+    return Sample(sample.id_scores @ weights, sample.id_loss, sample.ood_scores @ weights)
 
 
 def _population(example: GaussianExample, cells: int) -> dict[str, PopulationValues]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from demur import metrics
 from demur._arrays import FloatArray
-from demur.core.models import TprFprModel
+from demur.core.paper_models import TprFprModel
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.guarantees import Interval, bootstrap
@@ -31,7 +31,7 @@ _ANGLES_RESAMPLED = 31
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MethodResult:
     """One method on one OOD set."""
 
     selective_risk: float
@@ -48,7 +48,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class OodSetResult:
     """All methods on one OOD set."""
 
     n_ood: int
@@ -56,7 +56,7 @@ class Block:
     """The largest FPR any single score needs for TPR 0.8."""
     needed: Mapping[str, float]
     """The FPR each single score needs."""
-    rows: Mapping[str, Row]
+    rows: Mapping[str, MethodResult]
 
     def claim(self) -> dict[str, bool]:
         """Tell of each double score whether its risk is at most that of both its parts."""
@@ -74,7 +74,7 @@ class Table2:
     """One half of the table with one network."""
 
     scores: Scores
-    blocks: Mapping[str, Block]
+    blocks: Mapping[str, OodSetResult]
     replicates: int
 
     def as_dict(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Table2:
             "ood": {name: self._block(name, block) for name, block in self.blocks.items()},
         }
 
-    def _block(self, name: str, block: Block) -> dict[str, Any]:
+    def _block(self, name: str, block: OodSetResult) -> dict[str, Any]:
         setup = self.scores.setup
         return {
             "n_ood": block.n_ood,
@@ -109,9 +109,9 @@ class Table2:
         }
 
     def __str__(self) -> str:
-        from demur.reproduce.table2_text import render
+        from demur.reproduce.text import render_table2
 
-        return render(self)
+        return render_table2(self)
 
 
 def table2(scores: Scores, cache: Cache, *, replicates: int = 200, seed: int = 0) -> Table2:
@@ -142,7 +142,7 @@ def table2(scores: Scores, cache: Cache, *, replicates: int = 200, seed: int = 0
                 seed=seed,
             )
         n_ood = scores.sample("msp", ood).n_ood
-        blocks[ood] = Block(n_ood, float(target), needed, rows)
+        blocks[ood] = OodSetResult(n_ood, float(target), needed, rows)
     return Table2(scores, blocks, replicates)
 
 
@@ -163,7 +163,7 @@ def _row(
     cache: Cache,
     replicates: int,
     seed: int,
-) -> Row:
+) -> MethodResult:
     inputs = {
         "sample": _digest(sample),
         "target": str(target),
@@ -180,7 +180,7 @@ def _row(
 
     found = cache.whole(label.replace(" ", "-"), inputs, compute)
     risk, accepted, low, high, unable = found["risk"].tolist()
-    return Row(
+    return MethodResult(
         selective_risk=risk,
         accepted=int(accepted),
         selective_risk_interval=Interval(low, high),

@@ -1,6 +1,6 @@
 """AUROC and both OSCRs together, sorted once for many weightings of the same rows.
 
-The definitions are those of `demur.metrics`, with a grid of directions for two scores.
+The formulas are those of `demur.metrics`, with a grid of directions for two scores.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray
+from demur.core.program import Totals
 from demur.core.sample import Sample
+from demur.metrics.areas import area_under_ccr, area_under_roc, area_under_steps
+from demur.metrics.rates import Groups, Rates
 
 
 class Areas(NamedTuple):
@@ -63,33 +66,37 @@ class SortedAreas(NamedTuple):
             np.concatenate([no_ood, ood_times]),
             np.concatenate([wrong, no_id]),
         )
-        steps = [
-            tuple(np.append(0, np.cumsum(mass[order.rows])[order.ends]) for mass in masses)
+        totals = Totals(int(id_times.sum()), (int(ood_times.sum()),), int(wrong.sum()))
+        groups = [
+            Groups(*(np.append(0, np.cumsum(mass[order.rows])[order.ends]) for mass in masses))
             for order in self.orders
         ]
-        return _envelope(steps) if self.double else _trapezoid(*steps[0])
+        return (_best_of if self.double else _of_one)(groups, Rates(totals))
 
 
-def _trapezoid(n_id: IntArray, n_ood: IntArray, loss: IntArray) -> Areas:
-    fpr = n_ood / n_ood[-1]
-    first = int(np.flatnonzero(n_id)[0])
-    accepted = np.where(n_id > 0, (n_id - loss) / np.maximum(n_id, 1), 0.0)
-    accepted[:first] = accepted[first]
-    curves = (n_id / n_id[-1], accepted, (n_id - loss) / n_id[-1])
-    return Areas(*(float(np.trapezoid(curve, fpr)) for curve in curves))
+def _of_one(groups: list[Groups], rates: Rates) -> Areas:
+    return Areas(
+        area_under_roc(groups[0], rates.totals),
+        area_under_ccr(groups[0], rates, "accepted"),
+        area_under_ccr(groups[0], rates, "all"),
+    )
 
 
-def _envelope(steps: list[tuple[IntArray, ...]]) -> Areas:
-    total_id, total_ood = int(steps[0][0][-1]), int(steps[0][1][-1])
-    tops = [np.full(total_ood, -np.inf) for _ in range(3)]
-    for n_id, n_ood, loss in steps:
-        length = np.diff(np.append(n_ood, total_ood))
-        accepted = np.where(n_id > 0, (n_id - loss) / np.maximum(n_id, 1), -np.inf)
-        curves = (n_id / total_id, accepted, (n_id - loss) / total_id)
+def _best_of(groups: list[Groups], rates: Rates) -> Areas:
+    """Return the areas under the largest rates of all directions at each OOD mass."""
+    tops = np.full((3, rates.ood), np.nan)
+    for each in groups:
+        length = np.diff(np.append(each.ood, rates.ood))
+        curves = (
+            rates.tpr(each.id),
+            rates.ccr(each.id, each.loss, "accepted"),
+            rates.ccr(each.id, each.loss, "all"),
+        )
         for top, curve in zip(tops, curves, strict=True):
-            np.maximum(top, np.repeat(curve, length), out=top)
+            np.fmax(top, np.repeat(curve, length), out=top)
     # Where no ID row is accepted yet, the rate is taken to be the first one there is.
-    some = np.flatnonzero(tops[1] > -np.inf)
+    some = np.flatnonzero(~np.isnan(tops[1]))
     if len(some):
         tops[1][: some[0]] = tops[1][some[0]]
-    return Areas(*(float(top.mean()) for top in tops))
+    edges = np.arange(rates.ood + 1)
+    return Areas(*(area_under_steps(edges, top, rates.ood) for top in tops))

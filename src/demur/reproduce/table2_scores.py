@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,16 +15,14 @@ import torch
 from demur._arrays import FloatArray, IntArray
 from demur.adapters.torch import Odin
 from demur.core.sample import Sample
-from demur.detectors import Activations, Knn, React, Vim, mls, msp
+from demur.detectors import Activations, Detector, Knn, React, Vim, mls, msp
 from demur.errors import InvalidInputError
 from demur.reproduce.data_download import Notify, download_set
 from demur.reproduce.data_sets import ImageSet, image_set
 from demur.reproduce.networks import NETWORKS
-from demur.reproduce.networks_train import trained_lenet
-from demur.reproduce.networks_weights import load_weights
-from demur.reproduce.table2_activations import Runner
-from demur.reproduce.table2_cache import Arrays, Cache
-from demur.reproduce.table2_setups import PAIRS, SETUPS, SINGLES, Part, Setup, Splits
+from demur.reproduce.networks_weights import load_weights, trained_lenet
+from demur.reproduce.table2_cache import Arrays, Cache, Runner
+from demur.reproduce.table2_setups import PAIRS, SETUPS, SINGLES, SetPart, Setup, Splits
 
 Bank = Literal["plain", "augmented"]
 
@@ -124,7 +123,7 @@ def compute_scores(
         every = {
             **score(images[key].name, found),
             "odin": runner.odin(images[key], odin),
-            "react": react.score(found),
+            "react": react.score(images[key].name, found),
         }
         scores[key] = {method: every[method][rows] for method in SINGLES}
     wrong = own.part("logits").argmax(axis=1) != own.part("labels")
@@ -159,32 +158,37 @@ def _detectors(
 ) -> Callable[[str, Activations], dict[str, FloatArray]]:
     """Return the scores of activations that need no images; KNN and ViM fitted on the bank."""
     train = runner.activations(images, augment_seed=seed if bank == "augmented" else None)
-    vim = Vim().fit(train)
-    knn = _CachedKnn(Knn().fit(train), runner.cache, _activations_digest(train))
+    knn, vim = Knn(), Vim()
+    stored_knn = _StoredScore("knn", knn, train, runner.cache, {"k": knn.k})
+    stored_vim = _StoredScore("vim", vim, train, runner.cache, {"weights": runner.digest})
 
     def score(label: str, found: Activations) -> dict[str, FloatArray]:
         logits = found.part("logits")
         return {
             "msp": msp(logits),
             "mls": mls(logits),
-            "knn": knn.score(label, found),
-            "vim": vim.score(found),
+            "knn": stored_knn.score(label, found),
+            "vim": stored_vim.score(label, found),
         }
 
     return score
 
 
-def _react(runner: Runner, place: Place, setup: Setup, splits: Splits, own: Activations) -> React:
+def _react(
+    runner: Runner, place: Place, setup: Setup, splits: Splits, own: Activations
+) -> _StoredScore:
     if splits.has(setup.validation):
-        return React().fit(own.take(splits.rows(setup.validation, len(own))))
-    # Test images must not enter, and there are no others but those of training.
-    return React().fit(runner.activations(place.images(setup.train)))
+        train = own.take(splits.rows(setup.validation, len(own)))
+    else:
+        # Test images must not enter, and there are no others but those of training.
+        train = runner.activations(place.images(setup.train))
+    return _StoredScore("react", React(), train, runner.cache, {"weights": runner.digest})
 
 
 def _with_all_mnist(setup: Setup) -> Setup:
     if "mnist" not in setup.ood:
         raise InvalidInputError("MNIST is not an OOD set here: all_mnist is for --id cifar10")
-    return replace(setup, ood={**setup.ood, "mnist": Part("mnist-all", None)})
+    return replace(setup, ood={**setup.ood, "mnist": SetPart("mnist-all", None)})
 
 
 def _runner(name: str, place: Place, *, seed: int, train_epochs: int) -> Runner:
@@ -217,18 +221,34 @@ def _odin(runner: Runner, place: Place, setup: Setup, splits: Splits) -> tuple[O
     return runner.odin_options(*chosen), True
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedKnn:
-    knn: Knn
+@dataclass(frozen=True)
+class _StoredScore:
+    """A detector whose scores are computed once, and which is fitted only if some are missing.
+
+    The last bits of a product of matrices depend on the number of threads, and results are found
+    in the cache by the bits of the scores they were computed from: so these are kept as well.
+    """
+
+    name: str
+    detector: Detector
+    bank: Activations
     cache: Cache
-    bank: str
+    options: Mapping[str, Any]
+
+    @cached_property
+    def _fitted(self) -> Detector:
+        return self.detector.fit(self.bank)
+
+    @cached_property
+    def _bank_digest(self) -> str:
+        return _activations_digest(self.bank)
 
     def score(self, label: str, found: Activations) -> FloatArray:
         def compute(start: int, stop: int) -> Arrays:
-            return {"knn": self.knn.score(found.take(slice(start, stop)))}
+            return {self.name: self._fitted.score(found.take(slice(start, stop)))}
 
-        inputs = {"bank": self.bank, "queries": _activations_digest(found), "k": self.knn.k}
-        return self.cache.rows(f"{label}-knn", inputs, len(found), compute)["knn"]
+        inputs = {"bank": self._bank_digest, "queries": _activations_digest(found), **self.options}
+        return self.cache.rows(f"{label}-{self.name}", inputs, len(found), compute)[self.name]
 
 
 def _activations_digest(found: Activations) -> str:

@@ -21,7 +21,7 @@ MIN_TPR = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SetPart:
     """Some rows of a data set: those of an OpenOOD list, or all when there is no list."""
 
     images: str
@@ -45,10 +45,10 @@ class Setup:
 
     id: str
     train: str
-    test: Part
-    validation: Part
-    ood: Mapping[str, Part]
-    ood_validation: Part
+    test: SetPart
+    validation: SetPart
+    ood: Mapping[str, SetPart]
+    ood_validation: SetPart
     """For the options of ODIN."""
     networks: tuple[str, ...]
     """The default first."""
@@ -71,14 +71,14 @@ SETUPS: dict[str, Setup] = {
     "mnist": Setup(
         id="mnist",
         train="mnist-train",
-        test=Part("mnist-test", "mnist_test"),
-        validation=Part("mnist-test", "mnist_val"),
+        test=SetPart("mnist-test", "mnist_test"),
+        validation=SetPart("mnist-test", "mnist_val"),
         ood={
-            "notmnist": Part("notmnist", "notmnist_test"),
-            "fashionmnist": Part("fashionmnist-test", "fashionmnist_test"),
-            "cifar10": Part("cifar10-test", "cifar10_test"),
+            "notmnist": SetPart("notmnist", "notmnist_test"),
+            "fashionmnist": SetPart("fashionmnist-test", "fashionmnist_test"),
+            "cifar10": SetPart("cifar10-test", "cifar10_test"),
         },
-        ood_validation=Part("notmnist", "notmnist_val"),
+        ood_validation=SetPart("notmnist", "notmnist_val"),
         networks=("lenet",),
         targets={"notmnist": 0.08, "fashionmnist": 0.10, "cifar10": 0.29},
         printed=_printed(
@@ -98,14 +98,14 @@ SETUPS: dict[str, Setup] = {
     "cifar10": Setup(
         id="cifar10",
         train="cifar10-train",
-        test=Part("cifar10-test", "cifar10_test"),
-        validation=Part("cifar10-test", "cifar10_val"),
+        test=SetPart("cifar10-test", "cifar10_test"),
+        validation=SetPart("cifar10-test", "cifar10_val"),
         ood={
-            "cifar100": Part("cifar100-test", "cifar100_test"),
-            "tiny imagenet": Part("tin-val", "tin_test_v1_0"),
-            "mnist": Part("mnist-test", None),
+            "cifar100": SetPart("cifar100-test", "cifar100_test"),
+            "tiny imagenet": SetPart("tin-val", "tin_test_v1_0"),
+            "mnist": SetPart("mnist-test", None),
         },
-        ood_validation=Part("cifar100-test", "cifar100_val"),
+        ood_validation=SetPart("cifar100-test", "cifar100_val"),
         networks=("resnet20", "resnet56", "densenet100"),
         targets={"cifar100": 0.21, "tiny imagenet": 0.19, "mnist": 0.19},
         printed=_printed(
@@ -146,11 +146,11 @@ class Splits:
             ) from None
         return cls(lists, Path(path).name)
 
-    def has(self, part: Part) -> bool:
+    def has(self, part: SetPart) -> bool:
         """Tell whether the part has a list of its own."""
         return part.split is not None and part.split in self.lists
 
-    def rows(self, part: Part, count: int) -> IntArray:
+    def rows(self, part: SetPart, count: int) -> IntArray:
         """Return the rows of a part among the `count` images of its set."""
         if part.split is None or part.split not in self.lists:
             return np.arange(count)

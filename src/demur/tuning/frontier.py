@@ -11,22 +11,19 @@ from typing import Literal
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray
-from demur.core.models import TprFprModel
+from demur.core.paper_models import TprFprModel
 from demur.core.points import Points
 from demur.core.program import Number, Totals, exact
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import ScoreSource
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.tuning.cells import best_by_search
-from demur.tuning.charts import Directions, direction_set
-from demur.tuning.double import grid_directions
-from demur.tuning.envelope import Search, is_swept, operating_points
+from demur.tuning.boundary import LazyLines, Rules, settle
+from demur.tuning.bounds_grid import Levels, Surface, best_for_all_bounds
+from demur.tuning.directions import Directions, direction_set, grid_directions, warn_of_units
+from demur.tuning.operating_points import Search, is_swept, operating_points
 from demur.tuning.prepared import FEW, Prepared, as_prepared
 from demur.tuning.result import Grid
-from demur.tuning.settle import LazyLines, Rules, settle
-from demur.tuning.surface import Surface
-from demur.tuning.units import warn_of_units
 
 PERCENT: tuple[Fraction, ...] = tuple(Fraction(k, 100) for k in range(101))
 
@@ -142,16 +139,19 @@ def frontier(
         return _of_source(source, tprs, fprs, directions, search, ood)
     prepared = as_prepared(source, ood)
     totals = prepared.points.totals
-    min_id = np.array([TprFprModel(a).program(totals).min_id for a in tprs])
-    max_ood = np.array([TprFprModel(0, b).program(totals).max_ood for b in fprs]).T
+    levels = Levels(
+        np.array([TprFprModel(a).program(totals).min_id for a in tprs]),
+        np.array([TprFprModel(0, b).program(totals).max_ood for b in fprs]).T,
+    )
+    allowed = direction_set(directions)
     if isinstance(search, Grid) and prepared.sample.n_scores == 2:
-        swept = grid_directions(direction_set(directions), search.angles)
-        warn_of_units(prepared, swept, stacklevel=2)
+        swept = grid_directions(allowed, search.angles)
+        warn_of_units(prepared.points.scores, prepared.spread, swept, stacklevel=2)
     is_enumerated = is_swept(prepared.points, search) or len(prepared.points.scores) <= FEW
     if is_enumerated:
-        best, cells = _by_enumeration(prepared.points, directions, search, min_id, max_ood)
+        best, cells = _by_enumeration(prepared.points, directions, search, levels)
     else:
-        best, cells = _by_search(prepared, directions, min_id, max_ood)
+        best, cells = best_for_all_bounds(prepared, allowed, levels)
     lines = LazyLines(prepared.points, best, directions, settled=is_enumerated)
     return _frontier(tprs, fprs, totals, best, cells, lines, prepared.sample.score_names)
 
@@ -165,7 +165,7 @@ def _of_source(
     ood: Literal["pooled", "worst"] | None,
 ) -> Frontier:
     # Imported here, since most calls have no use for it.
-    from demur.tuning.streamed.cloud import no_points
+    from demur.tuning.streamed.cells import no_points
     from demur.tuning.streamed.frontier import rules_of_source
 
     if isinstance(search, Grid):
@@ -202,10 +202,10 @@ def _frontier(
 
 
 def _by_enumeration(
-    points: Points, directions: Directions, search: Search, min_id: IntArray, max_ood: IntArray
+    points: Points, directions: Directions, search: Search, levels: Levels
 ) -> tuple[Rules, IntArray]:
     """Look at every operating point there is."""
-    surface = Surface(min_id, max_ood, points)
+    surface = Surface(levels, points)
     for batch in operating_points(points, directions, search):
         surface.add(batch)
     best, cells = surface.best()
@@ -218,16 +218,6 @@ def _by_enumeration(
             surface.add(batch)
         best, cells = surface.best()
     return best, cells
-
-
-def _by_search(
-    prepared: Prepared, directions: Directions, min_id: IntArray, max_ood: IntArray
-) -> tuple[Rules, IntArray]:
-    """Search for each rule that is best under some bounds."""
-    program = TprFprModel(0).program(prepared.points.totals)
-    allowed = direction_set(directions)
-    at_once = prepared.all_bounds(allowed, min_id, max_ood)
-    return at_once or best_by_search(prepared, program, allowed, min_id, max_ood)
 
 
 def ascending(name: str, levels: Sequence[Number]) -> list[Fraction]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from demur._arrays import BoolArray, FloatArray, IntArray
-from demur._kernels.engines import Engine, Outcome, engine
+from demur._arrays import FloatArray, IntArray
+from demur._kernels.engines import Engine, Optima, Outcome, engine
 from demur.core.points import Points
 from demur.core.program import Program
 from demur.core.sample import Sample
-from demur.core.scores import combine
 from demur.errors import InvalidInputError
-from demur.tuning.charts import DirectionSet
-from demur.tuning.margin import Line, sides, spread, widest_line
-from demur.tuning.settle import Rules
+from demur.tuning.directions import Direction, DirectionSet
 
 FEW = 1500
 """Up to this many rows, looking at all pairs of them is faster than searching all bounds."""
@@ -64,76 +62,47 @@ class Prepared:
             start=start,
         )
 
-    def directions(self, program: Program, weights: FloatArray) -> IntArray | None:
+    def directions(self, program: Program, weights: FloatArray) -> IntArray:
         """Return ID, OOD and loss mass of the optimum of each direction, shape (d, 3).
 
-        Only directions that attain the optimum of all are sure to have theirs. None where the
-        engine has nothing better than sorting along each direction.
+        Only directions that attain the optimum of all are sure to have theirs; ID mass is 0
+        where there is none.
         """
-        grid = getattr(self._engine, "grid", None)
-        if grid is None:
-            return None
-        best = grid(self._grown(), weights, *kernel_arguments(program))
+        best = self._engine.grid(self._grown(), weights, *kernel_arguments(program))
         return np.column_stack([best.id, best.ood, best.loss])
 
     @property
     def searches_all_bounds(self) -> bool:
         """Whether the engine can search for many pairs of bounds at once."""
-        return hasattr(self._engine, "frontier")
+        return self._engine.searches_all_bounds
 
-    def all_bounds(
-        self, allowed: DirectionSet, min_id: IntArray, max_ood: IntArray
-    ) -> tuple[Rules, IntArray] | None:
-        """Return the rules that are best for some pair of bounds, and which one for each.
+    def all_bounds(self, allowed: DirectionSet, min_id: IntArray, max_ood: IntArray) -> Optima:
+        """Return the half-planes with the least selective risk for every pair of bounds.
 
-        None where the engine has no search over all bounds at once, or cannot bound several
-        OOD sets.
+        `max_ood` bounds the OOD mass of all sets together.
         """
-        frontier = getattr(self._engine, "frontier", None)
-        if frontier is None or len(max_ood) > 1:
-            return None
-        best = frontier(self._grown(), allowed.quarters, min_id, max_ood[0])
-        able = np.flatnonzero(best.id > 0)
-        lines = np.column_stack([best.weights.reshape(-1, 2), best.v.ravel()])[able]
-        # A half-plane was found for one accepted set, so that its line tells rules apart.
-        keys = np.ascontiguousarray(lines).view(np.dtype((np.void, lines.strides[0]))).ravel()
-        _, first, rules = np.unique(keys, return_index=True, return_inverse=True)
-        index = np.full(best.id.shape, -1)
-        index.flat[able] = rules
-        masses = (mass.ravel()[able[first]] for mass in (best.id, best.ood, best.loss))
-        return Rules(next(masses), next(masses), next(masses), lines[first]), index
+        return self._engine.frontier(self._grown(), allowed.quarters, min_id, max_ood)
 
     def widest_line(
-        self, direction: tuple[float, float], threshold: float, allowed: DirectionSet
-    ) -> Line:
-        """Return the line with the widest gap, of those with the accepted set of a half-plane."""
-        if not hasattr(self._engine, "widest"):
-            scores, accepted = self._sides_of(direction, threshold)
-            return widest_line(scores, accepted, direction, self.spread, allowed)
-        nonneg = allowed.risk_nonneg, allowed.ood_nonneg
+        self, direction: Direction, threshold: float, allowed: DirectionSet
+    ) -> tuple[Direction, float]:
+        """Return the direction of the widest gap, of those with the accepted set of a half-plane.
+
+        And its width, in spreads.
+        """
         half_plane = np.array(direction), threshold
-        *wide, width = self._engine.widest(self._grown(), *half_plane, self.spread, nonneg)
-        return Line((wide[0], wide[1]), width)
+        p, q, width = self._engine.widest(self._grown(), *half_plane, self.spread, allowed.nonneg)
+        return (p, q), width
 
     def sides(
-        self, direction: tuple[float, float], threshold: float, along: tuple[float, float]
+        self, direction: Direction, threshold: float, along: Direction
     ) -> tuple[float, float]:
         """Return the values `along` a direction next to the boundary of a half-plane.
 
         They are of the last accepted and the first rejected point.
         """
-        if not hasattr(self._engine, "sides"):
-            return sides(*self._sides_of(direction, threshold), along)
         half_plane = np.array(direction), threshold
-        last, following = self._engine.sides(self._grown(), *half_plane, np.array(along))
-        return float(last), float(following)
-
-    def _sides_of(
-        self, direction: tuple[float, float], threshold: float
-    ) -> tuple[FloatArray, BoolArray]:
-        """Return the points with mass and which of them a half-plane accepts."""
-        scores = self.points.present().scores
-        return scores, combine(direction, scores) <= threshold
+        return self._engine.sides(self._grown(), *half_plane, np.array(along))
 
     def reweighted(self, points: Points) -> Prepared:
         """Return the same rows with the masses of `points`, without sorting again."""
@@ -190,6 +159,40 @@ def as_prepared(source: Sample | Prepared, ood: Literal["pooled", "worst"] | Non
     if ood is not None and ood != source.ood:
         raise InvalidInputError(f"the sample was prepared with ood={source.ood!r}, not {ood!r}")
     return source
+
+
+def spread(scores: FloatArray, id_mass: IntArray) -> FloatArray:
+    """Return the 10-90 % range of each score over the ID rows, falling back on the whole range."""
+    rows = np.flatnonzero(id_mass)
+    if len(rows) == 0:
+        return np.ones(scores.shape[1])
+    # ID rows come first, and mostly all have mass: then nothing needs to be copied.
+    taken = slice(len(rows)) if rows[-1] == len(rows) - 1 else rows
+    columns = zip(scores[taken].T, scores.T, strict=True)
+    return np.array([_range(id_, id_mass[taken]) or _whole(all_) for id_, all_ in columns])
+
+
+def _range(values: FloatArray, mass: IntArray) -> float:
+    """Return the distance of the 10 % and the 90 % quantile; 0 if it is none or too large."""
+    if mass.min() == mass.max():
+        # Equal weights need a selection only.
+        low, high = (max(0, -(-len(values) * tenths // 10) - 1) for tenths in (1, 9))
+        # One at a time: NumPy selects two at once much more slowly.
+        values = values.copy()
+        values.partition(low)
+        values[low:].partition(high - low)
+        lower, upper = float(values[low]), float(values[high])
+    else:
+        order = np.argsort(values, kind="stable")
+        reached = np.cumsum(mass[order])
+        shares = np.array([1, 9]) * (int(reached[-1]) / 10)
+        lower, upper = values[order[np.searchsorted(reached, shares)]].tolist()
+    return upper - lower if math.isfinite(upper - lower) else 0.0
+
+
+def _whole(values: FloatArray) -> float:
+    width = float(values.max()) - float(values.min())
+    return width if 0 < width < math.inf else 1.0
 
 
 def kernel_arguments(

@@ -11,10 +11,10 @@ from demur.core.models import RejectionModel
 from demur.core.points import RowMasses
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.tuning import double, single
-from demur.tuning.charts import Directions, direction_set
+from demur.tuning.directions import Directions, direction_set
 from demur.tuning.prepared import prepare
 from demur.tuning.result import Exact, Grid
+from demur.tuning.tune import search_exact, search_grid, search_one_score
 
 # No row is drawn 2**_SPARE times when rows are drawn at random.
 _SPARE = 6
@@ -67,13 +67,13 @@ class Retuner:
         points = self._prepared.points.weighted(masses)
         program = self._model.program(masses.totals)
         if points.scores.shape[1] == 1:
-            line = single.search(points.present(), program)
+            line = search_one_score(points.present(), program)
         elif isinstance(self._search, Grid):
             prepared = self._prepared.reweighted(points)
-            line = double.search_grid(prepared, program, self._allowed, self._search.angles)
+            line = search_grid(prepared, program, self._allowed, self._search.angles)
         else:
             prepared = self._prepared.reweighted(points)
-            line, _ = double.search_exact(
+            line, _ = search_exact(
                 prepared, program, self._allowed, self._search, start=self._start
             )
         names = self._prepared.sample.score_names
@@ -87,10 +87,9 @@ class Retuner:
         risk, ood = np.array(rule.direction) * spread
         angle = math.atan2(ood, risk) + np.array([-_NEAR, 0.0, _NEAR])
         weights = np.column_stack([np.cos(angle), np.sin(angle)])
-        if self._allowed.risk_nonneg:
-            weights[:, 0] = weights[:, 0].clip(0)
-        if self._allowed.ood_nonneg:
-            weights[:, 1] = weights[:, 1].clip(0)
+        for column, is_nonneg in enumerate(self._allowed.nonneg):
+            if is_nonneg:
+                weights[:, column] = weights[:, column].clip(0)
         around: FloatArray = weights / spread
         around[1] = rule.direction
         return around

@@ -1,4 +1,8 @@
-"""`tune`: the rule a rejection model asks for, found on a sample."""
+"""`tune`: the rule a rejection model asks for, found on a sample.
+
+One score: all thresholds. Two scores: all thresholds in all directions, or in the directions of
+the paper's grid of angles.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,35 @@ import math
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
+
+from demur._arrays import FloatArray, IntArray
+from demur._kernels import exact, reference
 from demur.core.card import Card
 from demur.core.mistakes import warn_of_mistakes
-from demur.core.models import RejectionModel
+from demur.core.models import RejectionModel, check_model
+from demur.core.points import Points
 from demur.core.program import Program
 from demur.core.rates import OperatingPoint, accepted_points, evaluate, operating_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.scores import combine, midway
 from demur.core.source import ScoreSource
 from demur.errors import DemurError, InvalidInputError
-from demur.tuning import double, single
-from demur.tuning.charts import Directions, DirectionSet, direction_set
+from demur.tuning.boundary import Line
+from demur.tuning.directions import (
+    Direction,
+    Directions,
+    DirectionSet,
+    direction_set,
+    grid_directions,
+    warn_of_units,
+)
 from demur.tuning.infeasible import infeasible_error
-from demur.tuning.line import Line
-from demur.tuning.prepared import Prepared, as_prepared
+from demur.tuning.prepared import Prepared, as_prepared, kernel_arguments
 from demur.tuning.result import Certificate, Exact, Grid, Tuning
-from demur.tuning.units import warn_of_units
+
+_EXACT = Exact()
 
 
 def tune(
@@ -73,13 +90,10 @@ def tune(
     >>> tuned.rule.threshold, tuned.point.selective_risk
     (0.225, 0.0)
     """
-    search = Exact() if search is None else search
+    search = _EXACT if search is None else search
     if not isinstance(search, (Exact, Grid)):
         raise InvalidInputError(f"search must be Exact() or Grid(angles), got {search!r}")
-    if not isinstance(model, RejectionModel):
-        raise InvalidInputError(
-            f"model must be a rejection model such as TprFprModel(0.8, 0.1), got {model!r}"
-        )
+    check_model(model)
     if not isinstance(source, (Sample, Prepared)):
         return _tune_source(source, model, directions, search, ood)
     if ood is None and model.every_set:
@@ -90,8 +104,10 @@ def tune(
     model.check_rows(totals)
     program = model.program(totals)
     allowed = direction_set(directions or ("paper" if isinstance(search, Grid) else "nonneg"))
-    if isinstance(search, Grid) and prepared.sample.n_scores == 2:
-        warn_of_units(prepared, double.grid_directions(allowed, search.angles), stacklevel=2)
+    scores = prepared.points.scores
+    if isinstance(search, Grid) and scores.shape[1] == 2:
+        swept = grid_directions(allowed, search.angles)
+        warn_of_units(scores, prepared.spread, swept, stacklevel=2)
     line, certificate = _find(prepared, program, allowed, search)
     if line is None:
         find = lambda p: _accepted(_find(prepared, p, allowed, _without_limits(search))[0])  # noqa: E731
@@ -132,20 +148,20 @@ def _find(
     prepared: Prepared, program: Program, allowed: DirectionSet, search: Exact | Grid
 ) -> tuple[Line | None, Certificate]:
     if prepared.points.scores.shape[1] == 1:
-        line = single.search(prepared.points, program)
+        line = search_one_score(prepared.points, program)
         bound = math.nan
         if line is not None:
             bound = program.scale * program.value(line.id, line.ood, line.loss) + program.offset
         return line, Certificate("optimal", bound)
     if isinstance(search, Grid):
-        line = double.search_grid(prepared, program, allowed, search.angles)
+        line = search_grid(prepared, program, allowed, search.angles)
         return line, Certificate("grid")
-    return double.search_exact(prepared, program, allowed, search)
+    return search_exact(prepared, program, allowed, search)
 
 
 def _without_limits(search: Exact | Grid) -> Exact | Grid:
     # What an infeasible model could have instead is stated exactly.
-    return Exact() if isinstance(search, Exact) else search
+    return _EXACT if isinstance(search, Exact) else search
 
 
 def _accepted(line: Line | None) -> tuple[int, int] | None:
@@ -179,3 +195,139 @@ def _point(prepared: Prepared, rule: Rule, line: Line, model: RejectionModel) ->
         model=model,
         set_names=names,
     )
+
+
+def search_one_score(points: Points, program: Program) -> Line | None:
+    """Return the best threshold, or None if none meets the bounds."""
+    swept = reference.sweep(points.scores[:, 0], points.id, points.ood, points.loss)
+    row = _best_of_sweep(swept, program)
+    lines = reject_all(program, 1)
+    if row is not None:
+        last, following = np.append(swept.value[row : row + 2], math.inf)[:2].tolist()
+        lines.append(
+            Line((1.0,), float(midway(last, following)), *_masses_at(swept, row), math.inf)
+        )
+    return preferred(lines, program)
+
+
+def _best_of_sweep(swept: reference.Sweep, program: Program) -> int | None:
+    """Return the row of the best operating point of one sweep, or None if none is feasible."""
+    objective, per_id, min_id, max_ood, ratio = kernel_arguments(program)
+    rows = np.flatnonzero(exact.feasible(swept.id, swept.ood, min_id, max_ood, ratio))
+    nO = swept.ood.sum(axis=0)[rows]
+    kept = exact.best(swept.id[rows], nO, swept.loss[rows], objective, per_id)
+    return int(rows[kept[0]]) if len(kept) else None
+
+
+def _masses_at(swept: reference.Sweep, row: int) -> tuple[int, int, int]:
+    """Return the ID, OOD and loss mass accepted at one row of a sweep."""
+    return int(swept.id[row]), int(swept.ood[:, row].sum()), int(swept.loss[row])
+
+
+def search_exact(
+    prepared: Prepared,
+    program: Program,
+    allowed: DirectionSet,
+    search: Exact,
+    *,
+    start: FloatArray | None = None,
+) -> tuple[Line | None, Certificate]:
+    """Return the best line over all allowed directions, and how sure that is.
+
+    None means that no half-plane meets the bounds. `start` are directions to try first.
+    """
+    # A gap is stated in the model's objective, engines work in that of the program.
+    gap = search.gap / program.scale
+    outcome = prepared.search(program, allowed, gap=gap, budget=search.budget, start=start)
+    if outcome.status == "budget" and len(outcome.v) == 0 and not program.reject_all:
+        raise InvalidInputError(
+            f"the budget of {search.budget} boxes ended before any rule that meets the bounds "
+            "was found or their infeasibility proven; raise budget"
+        )
+    masses = (outcome.id, outcome.ood, outcome.loss)
+    lines = [
+        robust_line(prepared, (float(p), float(q)), float(v), masses, allowed)
+        for (p, q), v in zip(outcome.weights, outcome.v, strict=True)
+    ]
+    best = preferred(lines + reject_all(program, 2), program)
+    status = "optimal" if outcome.status == "infeasible" else outcome.status
+    bound = min(outcome.lower_bound, 0.0) if program.reject_all else outcome.lower_bound
+    lower_bound = program.scale * bound + program.offset
+    return best, Certificate(status, lower_bound, outcome.boxes, outcome.unresolved)
+
+
+def search_grid(
+    prepared: Prepared, program: Program, allowed: DirectionSet, angles: int
+) -> Line | None:
+    """Return the best line over equidistant angles (the paper's algorithm).
+
+    The engine says which directions attain the optimum; these are swept for their thresholds.
+    """
+    points = prepared.points.present()
+    lines: list[Line] = []
+    directions = grid_directions(allowed, angles)
+    optima = prepared.directions(program, np.array(directions))
+    attained = np.flatnonzero(optima[:, 0] > 0)
+    for k in attained[_tied_best(optima[attained], program)]:
+        direction = directions[k]
+        values = combine(direction, points.scores)
+        swept = reference.sweep(values, points.id, points.ood, points.loss)
+        row = _best_of_sweep(swept, program)
+        if row is not None:
+            lines.append(_line_at(swept, row, direction, prepared.spread))
+    return preferred(lines + reject_all(program, 2), program)
+
+
+def robust_line(
+    prepared: Prepared,
+    direction: Direction,
+    threshold: float,
+    masses: tuple[int, int, int],
+    allowed: DirectionSet,
+) -> Line:
+    """Return the widest line with the accepted set of a half-plane.
+
+    Where float64 cannot evaluate that one to the same masses, the unit vector along the
+    half-plane's own direction is tried, and as a last resort the half-plane stays as it is.
+    """
+    wide, width = prepared.widest_line(direction, threshold, allowed)
+    for tried in (wide, direction):
+        length = math.hypot(*tried)
+        unit = (tried[0] / length, tried[1] / length)
+        last, following = prepared.sides(direction, threshold, unit)
+        if last < following:
+            return Line(unit, float(midway(last, following)), *masses, width)
+    return Line(direction, threshold, *masses, width)
+
+
+def _line_at(swept: reference.Sweep, row: int, direction: Direction, scale: FloatArray) -> Line:
+    last = float(swept.value[row])
+    following = float(swept.value[row + 1]) if row + 1 < len(swept.value) else np.inf
+    return Line(
+        direction,
+        float(midway(last, following)),
+        *_masses_at(swept, row),
+        (following - last) / float(np.hypot(*(np.array(direction) * scale))),
+    )
+
+
+def reject_all(program: Program, scores: int) -> list[Line]:
+    """Return the line that accepts nothing, where the program lets it compete."""
+    direction = (1.0,) if scores == 1 else (1.0, 0.0)
+    return [Line(direction, -math.inf, 0, 0, 0, math.inf)] if program.reject_all else []
+
+
+def preferred(lines: list[Line], program: Program) -> Line | None:
+    """Return the best line; among equals the widest, then the one nearest to s_r alone."""
+    masses = [(line.id, line.ood, line.loss) for line in lines]
+    # What one search returns is tied already.
+    tied = lines
+    if len(set(masses)) > 1:
+        tied = [lines[i] for i in _tied_best(np.array(masses), program)]
+    return min(tied, key=lambda line: (-line.width, line.direction[::-1]), default=None)
+
+
+def _tied_best(masses: IntArray, program: Program) -> IntArray:
+    """Return the rows of masses (ID, OOD, loss), shape (n, 3), that none of the others beats."""
+    objective, per_id, *_ = kernel_arguments(program)
+    return exact.best(masses[:, 0], masses[:, 1], masses[:, 2], objective, per_id)

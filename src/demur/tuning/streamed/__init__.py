@@ -1,1 +1,1 @@
-"""Exact tuning on data that are counted, not held; see `demur.tuning.streamed.solve`."""
+"""Exact tuning on data that are counted, not held; see `demur.tuning.streamed.tune`."""

@@ -1,20 +1,36 @@
-"""Cells of histograms of several levels, the finer in place of the coarse ones they refine."""
+"""Cells of histograms: a tree over them, ever finer layers, and the points that stand for them.
+
+Cells are sorted along a Z-order curve; every `FAN` neighbours make a node, every `FAN` nodes a
+node of the next level, up to a single root. Cells and nodes together are *items*: the cells
+first, then the levels, the root last. Rows and corners of cells together are a cloud of points on
+which no half-plane looks too good.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
+from demur._kernels.numpy_engine.tree import FAN, fill_up, interleaved, level_starts
 from demur.core.bins import Bins
-from demur.core.source import Histogram
+from demur.core.points import Points
+from demur.core.program import Totals
+from demur.core.source import Cells, Histogram, Measure, Rows, ScoreSource
+from demur.errors import InvalidInputError
+from demur.tuning.boundary import Line
+from demur.tuning.streamed.plan import StreamPlan
 
-# Rows of `Grid.mass`; the OOD masses follow.
+Signs = tuple[int, ...]
+
+# Rows of `CellGrid.mass`; the OOD masses follow.
 ID, LOSS, CHEAP_ID, CHEAP_LOSS, OOD = 0, 1, 2, 3, 4
 
 
-class Grid(NamedTuple):
+class CellGrid(NamedTuple):
     """Disjoint cells, some perhaps finer than others."""
 
     key: IntArray
@@ -30,9 +46,9 @@ class Grid(NamedTuple):
     mass: IntArray
     """Shape (4 + sets, cells): ID, loss, cheap ID, cheap loss and OOD masses."""
 
-    def take(self, cells: IntArray | BoolArray) -> Grid:
+    def take(self, cells: IntArray | BoolArray) -> CellGrid:
         """Return some of the cells."""
-        return Grid(
+        return CellGrid(
             self.key[cells],
             self.level[cells],
             self.place[:, cells],
@@ -42,17 +58,17 @@ class Grid(NamedTuple):
             self.mass[:, cells],
         )
 
-    def joined(self, other: Grid) -> Grid:
+    def joined(self, other: CellGrid) -> CellGrid:
         """Return the cells of both."""
         axes = (0, 0, 1, 0, 0, 0, 1)
         pairs = zip(self, other, axes, strict=True)
-        return Grid(*(np.concatenate([a, b], axis=axis) for a, b, axis in pairs))
+        return CellGrid(*(np.concatenate([a, b], axis=axis) for a, b, axis in pairs))
 
 
-def grid_of(counted: Histogram, bins: Bins, level: int) -> Grid:
+def grid_of(counted: Histogram, bins: Bins, level: int) -> CellGrid:
     """Return the cells of a histogram."""
     columns = (counted.id, counted.loss, counted.cheap_id, counted.cheap_loss)
-    return Grid(
+    return CellGrid(
         counted.key,
         np.full(len(counted.key), level),
         np.array(bins.places(counted.key)),
@@ -63,10 +79,201 @@ def grid_of(counted: Histogram, bins: Bins, level: int) -> Grid:
     )
 
 
-def refined(rest: Grid, bins: Bins, found: Grid, finer: Bins) -> Grid:
+def refined(rest: CellGrid, bins: Bins, found: CellGrid, finer: Bins) -> CellGrid:
     """Return cells found in finer bins together with those that stayed as they were."""
     place = [
         np.searchsorted(axis.coarse(fine), at)
         for axis, fine, at in zip(bins.axes, finer.axes, rest.place, strict=True)
     ]
     return rest._replace(place=np.array(place)).joined(found)
+
+
+class Pyramid(NamedTuple):
+    """Items: bounding boxes and sums."""
+
+    grid: CellGrid
+    """The cells, along the curve."""
+    level: IntArray
+    """First item of each level, cells being level 0, and the number of items."""
+    low: FloatArray
+    """Shape (2, items)."""
+    high: FloatArray
+    mass: IntArray
+    """Shape (4 + sets, items)."""
+    wanted: IntArray
+    """Rows that would have to be fetched; none for a cell that holds a single point."""
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return int(self.level[1])
+
+    @property
+    def root(self) -> int:
+        """The item that holds all others."""
+        return int(self.level[-1]) - 1
+
+    def children(self, items: IntArray) -> IntArray:
+        """Return the children of nodes."""
+        level = np.searchsorted(self.level, items, side="right") - 1
+        first = self.level[level - 1] + (items - self.level[level]) * FAN
+        stop = np.minimum(first + FAN, self.level[level])
+        every = first[:, None] + np.arange(FAN)
+        return np.asarray(every[every < stop[:, None]])
+
+    def parents(self) -> IntArray:
+        """Return the node that each item is part of; the root is part of itself."""
+        size = np.diff(self.level)
+        above = np.minimum(np.repeat(self.level[1:], size), self.root)
+        within = np.arange(self.root + 1) - np.repeat(self.level[:-1], size)
+        return np.asarray(np.where(above == self.root, self.root, above + within // FAN))
+
+
+def build(grid: CellGrid) -> Pyramid:
+    """Return the tree over the cells of a grid."""
+    grid = grid.take(np.argsort(interleaved(*grid.place), kind="stable"))
+    is_point = (grid.low == grid.high).all(axis=1)
+    cells, level = len(grid.key), level_starts(len(grid.key))
+    low, high = np.empty((2, level[-1])), np.empty((2, level[-1]))
+    mass = np.empty((len(grid.mass) + 1, level[-1]), np.int64)
+    low[:, :cells], high[:, :cells] = grid.low.T, grid.high.T
+    mass[:-1, :cells], mass[-1, :cells] = grid.mass, np.where(is_point, 0, grid.rows)
+    fill_up(low, level, np.minimum)
+    fill_up(high, level, np.maximum)
+    fill_up(mass, level, np.add)
+    return Pyramid(grid, level, low, high, mass[:-1], mass[-1])
+
+
+class Layers:
+    """Bins of all layers, the coarsest first; a cell of a grid knows its layer as `level`."""
+
+    def __init__(
+        self, source: ScoreSource, measure: Measure, totals: Totals, plan: StreamPlan, bins: Bins
+    ) -> None:
+        self.source, self.measure, self.totals, self.plan = source, measure, totals, plan
+        self.bins: list[Bins] = [bins]
+        self._held: dict[int, tuple[IntArray, Points]] = {}
+
+    def forget_finer(self) -> None:
+        """Keep the first layer only: the others are cut where one search needed it."""
+        del self.bins[1:]
+        self._held = {level: held for level, held in self._held.items() if level == 0}
+
+    def refine(self, grid: CellGrid, marked: BoolArray) -> CellGrid:
+        """Look closer into marked cells, by another histogram."""
+        level, bins = len(self.bins) - 1, self.bins[-1]
+        marked = marked & (grid.level == level)
+        # Cells of a few rows are as good as the rows.
+        crowd = grid.rows[marked].sum() / max(1, marked.sum())
+        finer = bins.refined(2 ** int(np.clip(math.log2(max(crowd, 1) / 4) / 2, 1, 3)))
+        within = Cells(bins, np.sort(grid.key[marked]))
+        counted = self.source.histogram(finer, self.measure, within=within)
+        self.bins.append(finer)
+        return refined(grid.take(~marked), bins, grid_of(counted, finer, level + 1), finer)
+
+    def check_size(self, rows: int) -> None:
+        """Raise unless so many rows can be held."""
+        if rows > self.plan.fetched:
+            raise InvalidInputError(
+                f"{rows:,} rows would have to be held to tell the optimum from its rivals, and "
+                f"the memory of {self.source.memory:,} bytes allows {self.plan.fetched:,}: "
+                "allow more memory, or tune on a sample"
+            )
+
+    def fetch(self, grid: CellGrid, marked: BoolArray) -> Points:
+        """Return the rows of marked cells; those of the last search may serve again."""
+        parts = [no_points(len(self.source.score_names), self.measure.columns, self.totals)]
+        for level, bins in enumerate(self.bins):
+            keys = np.sort(grid.key[marked & (grid.level == level)])
+            if len(keys):
+                parts.append(self._rows(level, bins, keys))
+        return joined(parts, self.totals)
+
+    def _rows(self, level: int, bins: Bins, keys: IntArray) -> Points:
+        held, points = self._held.get(level, (keys[:0], None))
+        new = np.setdiff1d(keys, held, assume_unique=True)
+        if points is None or len(new):
+            points = points_of(self.source.rows(Cells(bins, keys)), self.measure, self.totals)
+            self._held[level] = (keys, points)
+            return points
+        inside = np.isin(bins.key(points.scores), keys)
+        return Points(
+            points.scores[inside],
+            points.id[inside],
+            points.ood[:, inside],
+            points.loss[inside],
+            self.totals,
+        )
+
+
+def cloud(
+    pyramid: Pyramid, met: BoolArray, fetched: Points, signs: Signs, totals: Totals
+) -> Points:
+    """Return the points to search, with scores times `signs`.
+
+    Cells that are `met` come as their rows, which are `fetched`, or as a point if they are one.
+    Of what is not met the largest nodes come as their two corners: ID mass at the corner that
+    is accepted last, OOD and loss mass at the one accepted first.
+    """
+    parents = pyramid.parents()
+    closed = ~met & met[parents]
+    closed[pyramid.root] = not met[pyramid.root]
+    cells = np.zeros(len(met), bool)
+    cells[: pyramid.cells] = pyramid.wanted[: pyramid.cells] == 0
+    single, pairs = np.flatnonzero(cells & (met | closed)), np.flatnonzero(closed & ~cells)
+    first, last = corners(pyramid.low, pyramid.high, signs)
+    scores = np.vstack(
+        [
+            fetched.scores * np.array(signs),
+            first[:, single].T,
+            first[:, pairs].T,
+            last[:, pairs].T,
+        ]
+    )
+    mass, none = pyramid.mass, np.zeros(len(pairs), np.int64)
+    nothing = np.zeros((len(mass) - OOD, len(pairs)), np.int64)
+    return Points(
+        scores + 0.0,
+        id=np.concatenate([fetched.id, mass[ID, single], none, mass[ID, pairs]]),
+        ood=np.hstack([fetched.ood, mass[OOD:, single], mass[OOD:, pairs], nothing]),
+        loss=np.concatenate([fetched.loss, mass[LOSS, single], mass[LOSS, pairs], none]),
+        totals=totals,
+    )
+
+
+def corners(low: FloatArray, high: FloatArray, signs: Signs) -> tuple[FloatArray, FloatArray]:
+    """Return the corners accepted first and last, shape (k, n), of scores times `signs`."""
+    up = np.array(signs)[:, None] > 0
+    return np.where(up, low, -high), np.where(up, high, -low)
+
+
+def points_of(rows: Rows, measure: Measure, totals: Totals) -> Points:
+    """Return rows as points."""
+    masses = measure.masses(rows)
+    return Points(rows.scores + 0.0, masses.id, masses.ood, masses.loss, totals)
+
+
+def no_points(scores: int, columns: int, totals: Totals) -> Points:
+    """Return no points."""
+    none: IntArray = np.empty(0, np.int64)
+    return Points(np.empty((0, scores)), none, np.empty((columns, 0), np.int64), none, totals)
+
+
+def joined(parts: list[Points], totals: Totals) -> Points:
+    """Return all points."""
+    if len(parts) == 1:
+        return replace(parts[0], totals=totals)
+    return Points(
+        np.vstack([part.scores for part in parts]),
+        np.concatenate([part.id for part in parts]),
+        np.hstack([part.ood for part in parts]),
+        np.concatenate([part.loss for part in parts]),
+        totals,
+    )
+
+
+def turned(line: Line, signs: Signs) -> Line:
+    """Return the line for scores before they were multiplied by `signs`."""
+    direction = tuple(sign * weight for sign, weight in zip(signs, line.direction, strict=True))
+    # No -0.0: a weight of zero has no sign.
+    return replace(line, direction=tuple(weight + 0.0 for weight in direction))

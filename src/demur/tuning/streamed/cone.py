@@ -1,4 +1,4 @@
-"""Cells for directions that are nearly the same: long along the lines, thin across them.
+"""Directions that are nearly the same: cells thin across them, and a search of all at once.
 
 All half-planes of a cone have weights (1, t), or (t, 1), with t from t[0] to t[1]. Let a and b be
 the values of a row in the two directions at its ends. In each direction between, the value of the
@@ -12,6 +12,16 @@ other directions this need not be so.
 Rounding: `_DOUBT` times |x| + t*|y| is many times what rounding may put off any of a, b, these
 two points, and what rules add up. Cells are larger by that, and the points by a quarter of it: so
 the points lie beyond all rows, and cells beyond their points.
+
+The search (`ConeSearch`) is branch and bound over the directions of a cone, for all thresholds at
+once. For directions from one to another, each cell is accepted for certain above some threshold
+and rejected for certain below another. Between these it crosses. So one sort of the thresholds
+tells which masses are accepted and which cross at each of them, and `BoxJudge` whether a
+half-plane there may be as good as the best one known. Directions with such thresholds are cut in
+two, until the cells are wider than their values differ between the directions. Cells that cross
+then at any threshold that is left are marked. Directions are numbered from 0 to 1, and the
+threshold of a line is what it has above ``lean * direction``, so that lines of the same place
+have about the same threshold throughout.
 """
 
 from __future__ import annotations
@@ -21,10 +31,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from demur._arrays import FloatArray
+from demur._arrays import BoolArray, FloatArray, IntArray
+from demur._kernels.numpy_engine.boxes import LINE_EPS, Zone
 from demur.core.bins import Axis, Bins, axis_for
-from demur.tuning.streamed.cloud import Signs, corners
-from demur.tuning.streamed.zones import Zone
+from demur.tuning.streamed.cells import Signs, corners
+from demur.tuning.streamed.search import BoxJudge
 
 _DOUBT = 2.0**-44
 # Scores beyond this, whose sums may overflow, are left to cells of scores.
@@ -32,6 +43,9 @@ _LARGEST = 1e150
 # Part of the width of a cone that is added on either side, and its least width relative to t.
 _ROOM = 0.25
 _THINNEST = 2.0**-16
+# Part of what cells cross that may come from the width of an arc of directions.
+ENOUGH = 0.35
+_DEEPEST = 40
 
 
 class Cone(NamedTuple):
@@ -149,3 +163,187 @@ def _point(cone: Cone, values: FloatArray, outwards: FloatArray) -> FloatArray:
     one = a - t0 * other + outwards
     point = np.array([one, other] if cone.chart == 0 else [other, one])
     return np.asarray(point.T * np.array(cone.signs))
+
+
+class Bands(NamedTuple):
+    """Cells as bands of lines, from ``first`` to ``last``."""
+
+    cell: IntArray
+    first: FloatArray
+    """Shape (2, n): threshold in direction 0, moved outwards as rounding asks for; and slope."""
+    last: FloatArray
+    mass: IntArray
+    """Shape (5 + sets, n): the masses of a grid, and then rows that can be fetched."""
+
+    def take(self, places: IntArray) -> Bands:
+        """Return some of the cells."""
+        return Bands(
+            self.cell.take(places),
+            self.first.take(places, axis=1),
+            self.last.take(places, axis=1),
+            self.mass.take(places, axis=1),
+        )
+
+
+def bands_of(low: FloatArray, high: FloatArray, mass: IntArray, rows: IntArray) -> Bands:
+    """Return cells with values from `low` to `high`, shape (cells, 2), in the two directions."""
+    doubt = 4 * LINE_EPS * np.maximum(np.abs(low), np.abs(high)).sum(axis=1)
+    first, last = (np.array([end[:, 0], end[:, 1] - end[:, 0]]) for end in (low, high))
+    first[0] -= doubt
+    last[0] += doubt
+    return Bands(np.arange(len(low)), first, last, np.vstack([mass, rows]))
+
+
+class _Arc(NamedTuple):
+    ends: tuple[float, float]
+    window: tuple[float, float]
+    bands: Bands
+    accepted: IntArray
+    depth: int
+
+
+class ConeSearch:
+    """A search of bands, and what it found."""
+
+    def __init__(self, bands: Bands, zones: Sequence[Zone], t: tuple[float, float]) -> None:
+        """Search `zones`, which are of one chart and have directions between those of `t`."""
+        middle = (bands.first[1] + bands.last[1]) / 2
+        rows = bands.mass[-1]
+        self._lean = float((middle * rows).sum() / max(1, rows.sum()))
+        lean, doubt = (
+            np.array([[0.0], [self._lean]]),
+            np.array([[4 * LINE_EPS * abs(self._lean)], [0]]),
+        )
+        self._bands = bands._replace(
+            first=bands.first - lean - doubt, last=bands.last - lean + doubt
+        )
+        self._place = (np.array([zone.t for zone in zones]) - t[0]) / (t[1] - t[0])
+        self._edges = np.array([(zone.low, zone.high) for zone in zones])
+        self.marked = np.zeros(len(bands.cell), bool)
+        """Cells that may be crossed by something as good as the best known."""
+        self.boxes = 0
+        """Intervals of directions looked at."""
+
+    def run(self, bound: BoxJudge, *, few: int, budget: int) -> None:
+        """Look at all directions; after `budget` of intervals all that is left counts as open."""
+        bands = self._bands
+        # Cells of single rows have no width that ends the cutting.
+        few = max(few, int(bands.mass[-1].sum()) // 1000)
+        start, stop = (
+            float(self._place.min()) - 4 * LINE_EPS,
+            float(self._place.max()) + 4 * LINE_EPS,
+        )
+        nothing = np.zeros(len(bands.mass) - 1, np.int64)
+        stack = [_Arc((start, stop), (-np.inf, np.inf), bands, nothing, 0)]
+        while stack:
+            arc = stack.pop()
+            self.boxes += 1
+            window = self._window(arc)
+            if window is None:
+                continue
+            arc, first, last = _sifted(arc._replace(window=window))
+            levels, alive = _alive(arc, first, last, bound)
+            if not alive.any():
+                continue
+            crossed = _crossed(first, last, levels, alive)
+            if self.boxes >= budget or self._done(arc, first, last, crossed, few):
+                self.marked[arc.bands.cell[crossed]] = True
+                continue
+            some = np.flatnonzero(alive)
+            end = np.append(levels, window[1])[some[-1] + 1]
+            left = arc._replace(window=(float(levels[some[0]]), float(end)))
+            stack.extend(_halves(left))
+
+    def _window(self, arc: _Arc) -> tuple[float, float] | None:
+        """Return the thresholds of all zones in the arc; None if there are none."""
+        start, stop = self._place.T
+        # The places of zones are rounded.
+        begin = np.maximum(start - 4 * LINE_EPS, arc.ends[0])
+        end = np.minimum(stop + 4 * LINE_EPS, arc.ends[1])
+        met = np.flatnonzero(begin <= end)
+        if len(met) == 0:
+            return None
+        part = np.array([begin - 16 * LINE_EPS, end + 16 * LINE_EPS])[:, met] - start[met]
+        part = np.clip(part / np.maximum(stop[met] - start[met], 1e-300), 0, 1)
+        low, high = (
+            edge[:, 0] + part * (edge[:, 1] - edge[:, 0])
+            for edge in (self._edges[met, 0], self._edges[met, 1])
+        )
+        lean = self._lean * np.array([begin, end])[:, met]
+        room = 16 * LINE_EPS * (np.abs(self._edges).max() + abs(self._lean))
+        window = (
+            max(arc.window[0], float((low - lean).min()) - room),
+            min(arc.window[1], float((high - lean).max()) + room),
+        )
+        return window if window[0] <= window[1] else None
+
+    def _done(
+        self,
+        arc: _Arc,
+        first: FloatArray,
+        last: FloatArray,
+        crossed: BoolArray,
+        few: int,
+    ) -> bool:
+        """Return whether cutting the arc would hardly leave fewer rows to look at."""
+        bands, (start, stop) = arc.bands, arc.ends
+        rows = bands.mass[-1][crossed]
+        if arc.depth >= _DEEPEST or int(rows.sum()) <= few:
+            return True
+        middle = start + (stop - start) / 2
+        if not start < middle < stop:
+            return True
+        high, low = (end[0] + middle * end[1] for end in (bands.last, bands.first))
+        there, whole = ((b - a)[crossed] @ rows for a, b in ((low, high), (first, last)))
+        return bool(whole - there <= ENOUGH * whole)
+
+
+def _sifted(arc: _Arc) -> tuple[_Arc, FloatArray, FloatArray]:
+    """Leave the bands that cross the window, and return where they begin and end."""
+    start, stop = arc.ends
+    bands, (low, high) = arc.bands, arc.window
+    first, last = bands.first, bands.last
+    begin = np.minimum(first[0] + start * first[1], first[0] + stop * first[1])
+    end = np.maximum(last[0] + start * last[1], last[0] + stop * last[1])
+    inside = end <= low
+    kept = np.flatnonzero(~inside & (begin <= high))
+    below = bands.mass[:-1].take(np.flatnonzero(inside), axis=1).sum(axis=1)
+    arc = arc._replace(bands=bands.take(kept), accepted=arc.accepted + below)
+    return arc, begin.take(kept), end.take(kept)
+
+
+def _alive(
+    arc: _Arc, first: FloatArray, last: FloatArray, bound: BoxJudge
+) -> tuple[FloatArray, BoolArray]:
+    """Return where masses change, and whether something good may be from there to the next."""
+    low, high = arc.window
+    mass = arc.bands.mass[:-1]
+    levels = np.concatenate([[low], first[first > low], last[last <= high]])
+    levels.sort()
+    begun, ended = (_sums(mass, at, levels) for at in (first, last))
+    return levels, bound.alive_each(arc.accepted[:, None] + ended, begun - ended)
+
+
+def _sums(mass: IntArray, at: FloatArray, levels: FloatArray) -> IntArray:
+    """Return the masses at or below each level."""
+    order = np.argsort(at)
+    total = np.zeros((len(mass), len(at) + 1), np.int64)
+    np.cumsum(mass.take(order, axis=1), axis=1, out=total[:, 1:])
+    return total.take(np.searchsorted(at.take(order), levels, side="right"), axis=1)
+
+
+def _crossed(
+    first: FloatArray, last: FloatArray, levels: FloatArray, alive: BoolArray
+) -> BoolArray:
+    """Return which bands cross some of the thresholds that are left."""
+    before = np.concatenate([[0], np.cumsum(alive)])
+    # From the piece in which a band begins up to the one that begins where it ends.
+    begin = np.maximum(np.searchsorted(levels, first, side="right") - 1, 0)
+    end = np.searchsorted(levels, last, side="left")
+    return np.asarray(before[np.maximum(end, begin)] > before[begin])
+
+
+def _halves(arc: _Arc) -> list[_Arc]:
+    (start, stop), depth = arc.ends, arc.depth + 1
+    middle = start + (stop - start) / 2
+    return [arc._replace(ends=ends, depth=depth) for ends in ((start, middle), (middle, stop))]

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from demur.core.bins import Bins, axis_for
-from demur.core.models import CostModel, RejectionModel
+from demur.core.models import RejectionModel
 from demur.core.sample import Sample
+from demur.core.scores import combine
 from demur.core.source import Measure, Overview, Rows, Strip
 from demur.errors import DemurError
-from demur.tuning import double
-from demur.tuning.charts import DirectionSet
+from demur.tuning.directions import Direction, DirectionSet
 from demur.tuning.prepared import Prepared, prepare
 from demur.tuning.result import Exact
+from demur.tuning.tune import search_exact
 
 # Bytes that a fetched row takes in the last search, and a cell of the histogram in the first.
 _ROW_BYTES = 200
@@ -24,7 +25,7 @@ _STEPS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StreamPlan:
     """Sizes of a streamed search."""
 
     sample: int
@@ -43,7 +44,7 @@ class Plan:
     """Bins of each of the two values in a closer look."""
 
     @classmethod
-    def of(cls, rows: int, scores: int, memory: int) -> Plan:
+    def of(cls, rows: int, scores: int, memory: int) -> StreamPlan:
         """Return sizes that fit into so many bytes."""
         cells = min(rows / 16, memory / (4 * _CELL_BYTES))
         bins = 2 ** round(math.log2(max(cells, 64)) / scores)
@@ -106,7 +107,7 @@ def guess(
         prepared = prepare(part, ood="worst" if ood == "worst" else "pooled")
         try:
             program = model.program(prepared.points.totals)
-            line, _ = double.search_exact(prepared, program, allowed, Exact(budget=20_000))
+            line, _ = search_exact(prepared, program, allowed, Exact(budget=20_000))
         except DemurError:
             # A part may lack what the model needs.
             continue
@@ -124,8 +125,8 @@ def _price(model: RejectionModel, risk: float | None, measure: Measure) -> float
     if measure.plain:
         return 1.0
     unit = 2.0 ** (measure.loss_exponent - measure.id_exponent)
-    if isinstance(model, CostModel):
-        return float(model.reject_id) * unit
+    if model.cost is not None:
+        return float(model.cost.reject_id) * unit
     # A little above the risk to expect; above zero, so that rows without loss are cheap.
     return unit if risk is None else max(1.05 * risk, 1e-300) * unit
 
@@ -148,11 +149,9 @@ def _every_other(sample: Sample, start: int) -> Sample:
     )
 
 
-def _strip(prepared: Prepared, direction: tuple[float, float], threshold: float) -> Strip:
+def _strip(prepared: Prepared, direction: Direction, threshold: float) -> Strip:
     """Return the thresholds around one, as far as chance may have put it off."""
-    scores = prepared.points.scores
-    with np.errstate(over="ignore"):
-        value = np.sort(direction[0] * scores[:, 0] + direction[1] * scores[:, 1])
+    value = np.sort(combine(direction, prepared.points.scores))
     rank = int(np.searchsorted(value, threshold, side="right"))
     reach = 8 + 4 * math.isqrt(len(value))
     low, high = value[np.clip([rank - reach, rank + reach], 0, len(value) - 1)].tolist()

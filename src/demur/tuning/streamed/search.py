@@ -1,21 +1,34 @@
 """Branch and bound over half-planes on cells: which of them must be looked into.
 
-A box of half-planes (`zones`) that cannot beat the best half-plane known is dropped, others are
-cut in two, until cutting no longer helps because the cells are coarser than the box. Those boxes
-survive: every half-plane that is better than the best one known, or as good, is in one of them.
+A box of half-planes that cannot beat the best half-plane known is dropped, others are cut in two,
+until cutting no longer helps because the cells are coarser than the box. Those boxes survive:
+every half-plane that is better than the best one known, or as good, is in one of them.
+
+Items of a pyramid are ranges of lines in (t, v), between the lines of the corner accepted first
+and of the one accepted last. In doubt an item crosses a box, so that rounding does no harm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from demur._arrays import IntArray
-from demur.tuning.streamed.bound import Bound
-from demur.tuning.streamed.lines import Lines, Part, joined_parts, sift
-from demur.tuning.streamed.zones import Zone, cut_t, cut_v
+from demur._arrays import BoolArray, FloatArray, IntArray
+from demur._kernels.numpy_engine.bounds import (
+    Best,
+    BoxMasses,
+    Prices,
+    Problem,
+    judge,
+    lower_bound,
+)
+from demur._kernels.numpy_engine.boxes import LINE_EPS, Zone, cut_t, cut_v
+from demur.core.program import Program
+from demur.tuning.prepared import kernel_arguments
+from demur.tuning.streamed.cells import CHEAP_ID, CHEAP_LOSS, ID, LOSS, OOD, Pyramid, Signs
+from demur.tuning.streamed.plan import StreamPlan
 
 # Crossing rows of a box, relative to those of a half-plane in its middle, that end its cutting;
 # from one round of the search to the next.
@@ -27,9 +40,174 @@ _DEEPEST = 64
 _COARSE = 0.5
 
 
+class BoxJudge:
+    """Judges boxes under one program, from integer masses of cells.
+
+    Of the cells that cross a box it is known which ID and loss mass is *cheap*: rows whose loss
+    is below `price` times ID; see `demur._kernels.numpy_engine.bounds`.
+    """
+
+    def __init__(self, program: Program, price: float, best: Best | None) -> None:
+        self._program, self._best = program, best
+        self._problem = Problem.of(*kernel_arguments(program))
+        self._prices = Prices(program.loss * price, program.loss * price)
+
+    def alive(self, accepted: IntArray, crossing: IntArray) -> bool:
+        """Return whether a box with these masses may hold a better or an equal half-plane.
+
+        It is `judge` for a single box, many times as fast.
+        """
+        most, nO, best = int(accepted[ID] + crossing[ID]), accepted[OOD:].tolist(), self._best
+        if not self._possible(most, nO):
+            return False
+        if best is None:
+            return True
+        masses = _box_masses(accepted, crossing, int)
+        bound = lower_bound(self._problem, best.value, self._prices, masses, max)
+        min_id, step = self._problem.min_id, self._problem.step(best)
+        least, error = bound.least(min_id), bound.error(min_id)
+        if least <= (-step / 2 if error < step / 4 else error):
+            return True
+        if most > best.id and bound.least(best.id + 1) <= error:
+            return True
+        tied = most >= best.id and sum(nO) <= best.ood
+        return bool(tied and bound.least(best.id) <= error)
+
+    def alive_each(self, accepted: IntArray, crossing: IntArray) -> BoolArray:
+        """Return the same for many boxes; masses have shape (4 + sets, boxes)."""
+        masses = _box_masses(accepted, crossing, np.asarray)
+        return judge(self._problem, self._prices, self._best, masses, ties=True, slack=0.0).alive
+
+    def _possible(self, most: int, nO: list[int]) -> bool:
+        program = self._program
+        bounds = zip(nO, program.max_ood, program.ratio, strict=True)
+        return most >= self._problem.min_id and all(
+            accepted <= largest and a * most >= b * accepted for accepted, largest, (a, b) in bounds
+        )
+
+
+def _box_masses(accepted: IntArray, crossing: IntArray, number: Callable[[Any], Any]) -> BoxMasses:
+    return BoxMasses(
+        id=number(accepted[ID]),
+        loss=number(accepted[LOSS]),
+        ood=accepted[OOD:],
+        crossing_id=number(crossing[ID]),
+        cheap_id=number(crossing[CHEAP_ID]),
+        cheap_loss=number(crossing[CHEAP_LOSS]),
+    )
+
+
+def best_of(program: Program, nI: IntArray, nO: IntArray, L: IntArray) -> Best | None:
+    """Return the best of some operating points; `nO` has shape (sets, points)."""
+    problem = Problem.of(*kernel_arguments(program))
+    rows, total = np.flatnonzero(problem.feasible(nI, nO)), nO.sum(axis=0)
+    kept = problem.best(nI[rows], total[rows], L[rows])
+    if len(kept) == 0:
+        return None
+    row = rows[kept[0]]
+    return known(program, int(nI[row]), int(total[row]), int(L[row]))
+
+
+def known(program: Program, id_mass: int, ood_mass: int, loss_mass: int) -> Best:
+    """Return an operating point with its value."""
+    return Best(program.value(id_mass, ood_mass, loss_mass), id_mass, ood_mass, loss_mass)
+
+
+def best_known(program: Program, found: Iterable[Best | None]) -> Best | None:
+    """Return the best of some that were found, None if there are none."""
+    some = [best for best in found if best is not None]
+    if not some:
+        return None
+    nI, nO, L = np.array([best[1:] for best in some], np.int64).T
+    return some[int(Problem.of(*kernel_arguments(program)).best(nI, nO, L)[0])]
+
+
+class Items(NamedTuple):
+    """Some items, with all that is known of them side by side."""
+
+    items: IntArray
+    line: FloatArray
+    """Shape (5, n): u of the first and of the last line, moved apart by how much rounding may
+    put them off; w of both; how much rounding may put off w."""
+    mass: IntArray
+    """Shape (5 + sets, n): as in the pyramid, and then the rows wanted."""
+
+    def take(self, places: IntArray) -> Items:
+        """Return some of the items."""
+        return Items(
+            self.items.take(places), self.line.take(places, axis=1), self.mass.take(places, axis=1)
+        )
+
+
+def joined_items(parts: list[Items]) -> Items:
+    """Return the items of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    items, lines, masses = zip(*parts, strict=True)
+    return Items(np.concatenate(items), np.hstack(lines), np.hstack(masses))
+
+
+class Lines:
+    """The items of a pyramid over cells of the two scores, times `signs`, in both charts."""
+
+    def __init__(self, pyramid: Pyramid, signs: tuple[int, ...]) -> None:
+        self.pyramid = pyramid
+        self._ranges = [
+            (low, high) if sign > 0 else (-high, -low)
+            for low, high, sign in zip(pyramid.low, pyramid.high, signs, strict=True)
+        ]
+
+    def root(self, chart: int) -> Zone:
+        """Return the zone of all half-planes of a chart."""
+        (u0, u1), (w0, w1) = self._ranges[chart], self._ranges[1 - chart]
+        root = self.pyramid.root
+        low = (float(u0[root]), float(u0[root] + w0[root]))
+        high = (float(u1[root]), float(u1[root] + w1[root]))
+        reach = [
+            4 * LINE_EPS * max(abs(a), abs(b)) + 1e-300 for a, b in zip(low, high, strict=True)
+        ]
+        return Zone(
+            chart,
+            (0.0, 1.0),
+            (low[0] - reach[0], low[1] - reach[1]),
+            (high[0] + reach[0], high[1] + reach[1]),
+        )
+
+    def part(self, chart: int, items: IntArray) -> Items:
+        """Return some items as lines of a chart."""
+        u0, u1 = (end.take(items) for end in self._ranges[chart])
+        w0, w1 = (end.take(items) for end in self._ranges[1 - chart])
+        doubt = LINE_EPS * np.maximum(np.abs(u0), np.abs(u1))
+        line = np.array(
+            [u0 - doubt, u1 + doubt, w0, w1, LINE_EPS * np.maximum(np.abs(w0), np.abs(w1))]
+        )
+        return Items(items, line, _mass(self.pyramid, items))
+
+
+def sift(zone: Zone, part: Items) -> tuple[BoolArray, BoolArray]:
+    """Return which items every half-plane of the zone accepts, and which cross it."""
+    t0, t1 = zone.t
+    first, last, first_w, last_w, doubt = part.line
+    doubt = t1 * doubt
+    last = last + doubt
+    first = first - doubt
+    inside = last + t0 * last_w <= zone.low[0]
+    inside &= last + t1 * last_w <= zone.low[1]
+    outside = first + t0 * first_w > zone.high[0]
+    outside &= first + t1 * first_w > zone.high[1]
+    return inside, ~(inside | outside)
+
+
+def _mass(pyramid: Pyramid, items: IntArray) -> IntArray:
+    mass = np.empty((len(pyramid.mass) + 1, len(items)), np.int64)
+    mass[:-1] = pyramid.mass.take(items, axis=1)
+    mass[-1] = pyramid.wanted.take(items)
+    return mass
+
+
 class _Box(NamedTuple):
     zone: Zone
-    part: Part
+    part: Items
     accepted: IntArray
     depth: int
 
@@ -37,7 +215,9 @@ class _Box(NamedTuple):
 class Survey:
     """A search of one pyramid, and what it found."""
 
-    def __init__(self, lines: Lines, bound: Bound, *, enough: float, few: int, budget: int) -> None:
+    def __init__(
+        self, lines: Lines, bound: BoxJudge, *, enough: float, few: int, budget: int
+    ) -> None:
         self._lines, self._bound = lines, bound
         self.pyramid = lines.pyramid
         self._enough, self._few, self._budget = enough, few, budget
@@ -72,7 +252,7 @@ class Survey:
         height = coarse * zone.height
         middle = sum(zone.t) / 2
         accepted, part = box.accepted.copy(), box.part
-        kept: list[Part] = []
+        kept: list[Items] = []
         while True:
             inside, crossing = sift(zone, part)
             accepted += part.mass[:-1].take(np.flatnonzero(inside), axis=1).sum(axis=1)
@@ -82,7 +262,7 @@ class Survey:
                 (last - first) + middle * (last_w - first_w) > height
             )
             if not wide.any():
-                return box._replace(part=joined_parts([*kept, part]), accepted=accepted)
+                return box._replace(part=joined_items([*kept, part]), accepted=accepted)
             kept.append(part.take(np.flatnonzero(~wide)))
             nodes = part.items[wide]
             self.met[nodes] = True
@@ -119,7 +299,7 @@ class Survey:
         return cut_v(zone, mean * width, float(inside.mean()))
 
 
-def survey(lines: Lines, bound: Bound, zones: list[Zone], *, few: int, budget: int) -> Survey:
+def survey(lines: Lines, bound: BoxJudge, zones: list[Zone], *, few: int, budget: int) -> Survey:
     """Search finer and finer until no more than `budget` boxes can be expected to do.
 
     Between the rounds only zones are kept, so that many of them take little memory.
@@ -136,3 +316,44 @@ def survey(lines: Lines, bound: Bound, zones: list[Zone], *, few: int, budget: i
             break
     found.boxes = boxes
     return found
+
+
+class Opened(NamedTuple):
+    """Cells, and which of them may be crossed by something as good as the best known."""
+
+    pyramid: Pyramid
+    met: BoolArray
+    """These cells, and all nodes that were looked into."""
+    zones: Mapping[Signs, list[Zone]]
+    """The boxes that survived, by the signs of the scores."""
+    boxes: int
+
+    @property
+    def marked(self) -> BoolArray:
+        """Which cells must be looked into."""
+        cells = self.pyramid.cells
+        return self.met[:cells] & (self.pyramid.wanted[:cells] > 0)
+
+    @property
+    def rows(self) -> int:
+        """How many rows these have."""
+        return int(self.pyramid.wanted[: self.pyramid.cells][self.marked].sum())
+
+
+def open_cells(
+    pyramid: Pyramid,
+    bound: BoxJudge,
+    plan: StreamPlan,
+    zones: Mapping[Signs, Sequence[Zone] | None],
+) -> Opened:
+    """Search some zones for each change of signs; None means all half-planes."""
+    met, boxes = np.zeros(pyramid.root + 1, bool), 0
+    left: dict[Signs, list[Zone]] = {}
+    for signs, some in zones.items():
+        lines = Lines(pyramid, signs)
+        start = [lines.root(0), lines.root(1)] if some is None else list(some)
+        found = survey(lines, bound, start, few=plan.few, budget=plan.boxes)
+        left[signs] = found.zones
+        boxes += found.boxes
+        met |= found.met
+    return Opened(pyramid, met, left, boxes)

@@ -1,22 +1,88 @@
-"""`tune` on a source."""
+"""`tune` on a source: passes that count, and one that fetches a few rows.
+
+1. An overview, and a sample. The sample's quantiles make bins, its optimum makes a few strips.
+2. A histogram of cells, and exact operating points along the strips, the best of which is the
+   *incumbent*: a feasible half-plane whose masses are known.
+3. Branch and bound on the cells leaves boxes of half-planes that may be as good as the
+   incumbent (`search`). The rows of the cells that these boxes cross are fetched. Where they are
+   many, one more pass counts them in cells that fit these boxes better (`close_up`).
+4. The engine that searches samples in memory searches the fetched rows and the corners of all
+   other cells (`cells.cloud`), and one more pass counts what the rule it finds accepts.
+
+Why the answer is the optimum over all rows. Take directions with two non-negative weights;
+scores with changed signs serve the others. Call nI, nO, L what a half-plane H accepts of all
+rows, and nI', nO', L' what it accepts of the cloud. A cell that is not fetched has its ID mass
+at the corner accepted last, so nI' <= nI, and its OOD and loss mass at the corner accepted
+first, so nO' >= nO and L' >= L. Objective and bounds of every `Program` get no better when nI
+falls or nO or L grow, and neither do the ties (larger nI, smaller nO). Hence
+
+    (a)  no H is better on the cloud than on the rows.
+
+Let H* be an optimal half-plane on the rows. It is at least as good as the incumbent, so it is in
+a surviving box, and every cell it passes through was fetched. Other cells, and nodes of cells
+that no box crosses, have both corners on the same side of H*. Hence
+
+    (b)  H* is on the cloud what it is on the rows,
+
+and by (a) nothing on the cloud is better: the engine finds the optimum of all rows. By (a) again
+each half-plane it returns, being as good on the cloud as H*, is as good on the rows, and so has
+the same nI and nO, and the same L if the objective counts it. That holds for every half-plane
+with the same accepted points of the cloud, so also for the one with the widest margin. If the
+engine finds no feasible half-plane on the cloud there is none on the rows.
+
+What is accepted is decided on float64 values of the scores. Products and sums round
+monotonically, so the side of both corners is the side of all rows between them in floats, too.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
+import numpy as np
+
+from demur._kernels.engines import engine
+from demur._kernels.numpy_engine.bounds import Best
+from demur._kernels.numpy_engine.boxes import SIGNS
 from demur.core.models import RejectionModel
-from demur.core.program import Program
+from demur.core.points import Points
+from demur.core.program import Program, Totals
 from demur.core.rates import OperatingPoint, tally_point
 from demur.core.rule import Rule
-from demur.core.source import Measure, ScoreSource
+from demur.core.sample import Sample
+from demur.core.source import Histogram, Measure, Overview, ScoreSource
 from demur.errors import InvalidInputError
-from demur.tuning.charts import DirectionSet
+from demur.tuning.boundary import Line
+from demur.tuning.directions import DirectionSet, direction_set
 from demur.tuning.infeasible import infeasible_error
-from demur.tuning.line import Line
-from demur.tuning.result import Exact, Tuning
-from demur.tuning.streamed.cloud import no_points
-from demur.tuning.streamed.plan import Plan
-from demur.tuning.streamed.solve import Streamed
+from demur.tuning.prepared import Prepared, spread
+from demur.tuning.result import Certificate, Exact, Tuning
+from demur.tuning.streamed.cells import (
+    Layers,
+    build,
+    cloud,
+    grid_of,
+    no_points,
+    turned,
+)
+from demur.tuning.streamed.close_up import CloseUp
+from demur.tuning.streamed.one_score import REFINEMENTS, one_score_points
+from demur.tuning.streamed.plan import StreamPlan, as_sample, bins_for, guess
+from demur.tuning.streamed.search import (
+    BoxJudge,
+    Opened,
+    best_known,
+    best_of,
+    known,
+    open_cells,
+)
+from demur.tuning.tune import preferred, search_exact, search_one_score
+
+_NONNEG = direction_set("nonneg")
+# Nodes whose corners stand for all cells when a first incumbent is looked for.
+_FIRST_LOOK = 100_000
 
 
 def tune_source(
@@ -26,7 +92,7 @@ def tune_source(
     search: Exact,
     *,
     ood: Literal["pooled", "worst"] = "pooled",
-    plan: Plan | None = None,
+    plan: StreamPlan | None = None,
 ) -> Tuning:
     """Return what `demur.tune` returns for the same rows in memory."""
     stream = Streamed(source, [model], allowed, ood=ood, plan=plan)
@@ -55,3 +121,164 @@ def _point(stream: Streamed, rule: Rule, line: Line, model: RejectionModel) -> O
             "while they were read; tune on data that stay as they are"
         )
     return tally_point(tally, measure, stream.overview.sets, model=model)
+
+
+class Streamed:
+    """A source that was counted once, and can be searched for several programs."""
+
+    def __init__(
+        self,
+        source: ScoreSource,
+        models: Sequence[RejectionModel],
+        allowed: DirectionSet,
+        *,
+        ood: Literal["pooled", "worst"] = "pooled",
+        plan: StreamPlan | None = None,
+    ) -> None:
+        self.source, self.ood = source, ood
+        self.overview: Overview = source.overview()
+        self.plan = plan or StreamPlan.of(
+            self.overview.rows, len(source.score_names), source.memory
+        )
+        drawn = source.sample(self.plan.sample, seed=0)
+        self.sample: Sample | None = as_sample(drawn, self.overview, source.score_names)
+        measure = Measure.of(self.overview, apart=ood == "worst")
+        hints = [guess(self.sample, model, allowed, measure, ood) for model in models]
+        self.measure = replace(measure, price=max(hint.price for hint in hints))
+        strips = [strip for hint in hints for strip in hint.strips]
+        bins = bins_for(drawn, self.plan.bins)
+        counted = source.histogram(bins, self.measure, strips=strips)
+        self.totals = _totals(counted, self.overview, self.measure)
+        self._profiles = counted.profiles
+        self.grid = grid_of(counted, bins, 0)
+        self.layers = Layers(source, self.measure, self.totals, self.plan, bins)
+        self._scale = _spread(self.sample, len(source.score_names))
+        # Cells that one of several searches counts are of no use to the others.
+        plenty = self.plan.plenty if len(models) == 1 else None
+        self._plenty = self.plan.fetched if plenty is None else plenty
+
+    def find(
+        self, program: Program, allowed: DirectionSet, search: Exact
+    ) -> tuple[Line | None, Certificate]:
+        """Return the best line over all allowed directions; None if none meets the bounds."""
+        self.layers.forget_finer()
+        if len(self.source.score_names) == 1:
+            return self._find_single(program)
+        best = self._incumbent(program, allowed)
+        bound = BoxJudge(program, self.measure.price, best)
+        opened = open_cells(
+            build(self.grid), bound, self.plan, {SIGNS[q]: None for q in allowed.quarters}
+        )
+        if opened.rows > self._plenty:
+            found = self._close_up().look(program, best, opened, self.layers.bins[0], search)
+            if found is not None:
+                return found
+        return self._search(program, self._refined(opened, bound), search)
+
+    def _search(
+        self, program: Program, opened: Opened, search: Exact
+    ) -> tuple[Line | None, Certificate]:
+        """Fetch the rows of marked cells, and search them."""
+        rows = self.layers.fetch(opened.pyramid.grid, opened.marked)
+        lines, certificates = [], []
+        for signs in opened.zones:
+            points = cloud(opened.pyramid, opened.met, rows, signs, self.totals)
+            line, certificate = search_exact(self.prepared(points), program, _NONNEG, search)
+            certificates.append(certificate)
+            if line is not None:
+                lines.append(turned(line, signs))
+        return preferred(lines, program), _joint(certificates, opened.boxes)
+
+    def _find_single(self, program: Program) -> tuple[Line | None, Certificate]:
+        points = one_score_points(self.grid, self.layers, program)
+        line = search_one_score(points, program)
+        value = math.nan
+        if line is not None:
+            value = program.scale * program.value(line.id, line.ood, line.loss) + program.offset
+        return line, Certificate("optimal", value)
+
+    def _refined(self, opened: Opened, bound: BoxJudge) -> Opened:
+        """Cut marked cells into finer ones until their rows can be held."""
+        for _ in range(REFINEMENTS):
+            if opened.rows <= self.plan.fetched:
+                break
+            pyramid = build(self.layers.refine(opened.pyramid.grid, opened.marked))
+            again = open_cells(pyramid, bound, self.plan, opened.zones)
+            opened = again._replace(boxes=opened.boxes + again.boxes)
+        self.layers.check_size(opened.rows)
+        return opened
+
+    def _incumbent(self, program: Program, allowed: DirectionSet) -> Best | None:
+        """Return the best operating point known; it is feasible, and no better than it says."""
+        found = [
+            best_of(program, profile.id, profile.ood, profile.loss) for profile in self._profiles
+        ]
+        if not any(found):
+            found = [self._corner_look(program, quarter) for quarter in allowed.quarters]
+        if program.reject_all:
+            found.append(known(program, 0, 0, 0))
+        return best_known(program, found)
+
+    def _corner_look(self, program: Program, quarter: int) -> Best | None:
+        """Return the best half-plane on the corners of cells, which look no better than rows."""
+        pyramid = build(self.grid)
+        level = int(np.argmax(np.diff(pyramid.level) <= _FIRST_LOOK))
+        met = np.arange(pyramid.root + 1) >= pyramid.level[level + 1]
+        if level == len(pyramid.level) - 2:
+            met[:] = False
+        nothing = no_points(2, self.measure.columns, self.totals)
+        points = cloud(pyramid, met, nothing, SIGNS[quarter], self.totals)
+        found = self.prepared(points).search(program, _NONNEG)
+        return known(program, found.id, found.ood, found.loss) if len(found.v) else None
+
+    def _close_up(self) -> CloseUp:
+        sample = self.sample
+        drawn = (
+            np.empty((0, 2)) if sample is None else np.vstack([sample.id_scores, sample.ood_scores])
+        )
+        return CloseUp(
+            *(self.source, self.overview, self.measure, self.totals, self.plan),
+            drawn[np.isfinite(drawn).all(axis=1)] + 0.0,
+            self.prepared,
+        )
+
+    def prepared(self, points: Points) -> Prepared:
+        """Return points ready to be searched."""
+        sample = self.sample or Sample(np.zeros((1, 2)), np.zeros(1))
+        return Prepared(sample, points, self.ood, engine(), None, self._scale)
+
+
+def _totals(counted: Histogram, overview: Overview, measure: Measure) -> Totals:
+    infinite = counted.infinite
+    ood_rows = sum(overview.ood_rows)
+    return Totals(
+        id=int(counted.id.sum()) + infinite[0],
+        ood=tuple(
+            int(mass) + extra
+            for mass, extra in zip(counted.ood.sum(axis=1), infinite[2:], strict=True)
+        ),
+        loss=int(counted.loss.sum()) + infinite[1],
+        id_exponent=measure.id_exponent,
+        ood_exponent=measure.ood_exponent,
+        loss_exponent=measure.loss_exponent,
+        id_rounding=overview.id_rows if counted.inexact[0] else 0,
+        ood_rounding=ood_rows if counted.inexact[1] else 0,
+    )
+
+
+def _spread(sample: Sample | None, scores: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    if sample is None:
+        return np.ones(scores)
+    points = Points.of(sample)
+    return spread(points.scores, points.id)
+
+
+def _joint(certificates: list[Certificate], boxes: int) -> Certificate:
+    """Return what several searches together are sure of."""
+    ranked = sorted(certificates, key=lambda one: ("optimal", "gap", "budget").index(one.status))
+    return Certificate(
+        ranked[-1].status,
+        min(one.lower_bound for one in certificates),
+        boxes + sum(one.boxes for one in certificates),
+        sum(one.unresolved for one in certificates),
+    )

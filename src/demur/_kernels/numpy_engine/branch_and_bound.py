@@ -1,0 +1,271 @@
+"""Exact search over all half-planes: branch and bound in the dual plane, in NumPy.
+
+A half-plane ``x + t*y <= v`` is a point (t, v); a point (x, y) of the sample is the line
+``v = x + t*y`` there, and is accepted by all half-planes above it. A box of half-planes is a
+trapezoid between two values of t. Points whose line passes below the box are accepted by all of
+it, those above by none, and those that cross it decide what the box can still give. A box that
+cannot beat the best half-plane known is dropped; the others are cut into smaller ones, many
+boxes at a time; boxes crossed by few points are taken apart into all their cells.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from demur._kernels.engines import Outcome, Status
+from demur._kernels.numpy_engine.bounds import Problem, Verdict, cheap_masses, judge
+from demur._kernels.numpy_engine.boxes import Boxes, Chart, Edges, box_masses, charts, join, take
+from demur._kernels.numpy_engine.hard_inputs import surviving
+from demur._kernels.numpy_engine.incumbent import Incumbent, first_look
+from demur._kernels.numpy_engine.leaves import cells_inside, cells_on_line
+from demur._kernels.numpy_engine.splitting import divide, gather
+from demur._kernels.numpy_engine.tree import FAN, ID, Tree
+
+_Ints = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
+_Bools = npt.NDArray[np.bool_]
+
+# Boxes crossed by no more points than this are taken apart into cells.
+_FEW = 6
+# So are boxes whose points stay together whatever the cut, up to this many.
+_MANY = 128
+# Boxes are worked on together until they have this many crossing items.
+_BATCH = 12_000
+# An input is hard if boxes that wait have more crossing items than this part of its points, or
+# of this number, or if those looked at had so many times more.
+_EASY = 0.7
+_SMALL = 4096
+_LONG = 4.0
+# Boxes that survive of slabs are searched together, up to so many.
+_TOGETHER = 16
+# A vertical line through a box is searched for a better half-plane up to this many points.
+_PROBE = 16384
+# Taking boxes apart into cells costs about the cube of their points; up to this much in a batch.
+_WORK = 100_000
+
+
+def search(
+    tree: Tree,
+    quarters: tuple[int, ...],
+    objective: _Ints,
+    per_id: bool,
+    min_id: int,
+    max_ood: _Ints,
+    ratio: _Ints,
+    *,
+    gap: float = 0.0,
+    budget: int | None = None,
+    start: _Floats | None = None,
+) -> Outcome:
+    """Return the optimal half-planes with directions in `quarters`; see `demur.core.program`.
+
+    The search looks for its own directions to begin with: `start` is not needed.
+    """
+    run = _Search(tree, Problem.of(objective, per_id, min_id, max_ood, ratio), gap, budget)
+    return run.over([chart for quarter in quarters for chart in charts(tree, quarter)])
+
+
+class _Search:
+    def __init__(self, tree: Tree, problem: Problem, gap: float, budget: int | None) -> None:
+        self.tree = tree
+        self.problem = problem
+        self.incumbent = Incumbent(tree, problem)
+        self.gap = gap
+        self.budget = np.inf if budget is None else budget
+        self.boxes = 0
+        self.unresolved = 0
+        self.exhausted = False
+        self.hard = False  # whether boxes are too many to be searched one by one
+        self.lower = np.inf  # what the boxes left over by the budget cannot fall below
+
+    def over(self, all_charts: list[Chart]) -> Outcome:
+        if self.tree.points == 0 or self.tree.mass[ID, -1] < self.problem.min_id:
+            return self.outcome()
+        first_look(self.tree, all_charts, self.problem, self.incumbent)
+        best = self.incumbent.best
+        self.cheap = cheap_masses(
+            self.tree, self.problem, self.problem.gain(best.value) if best else np.inf
+        )
+        for chart in all_charts:
+            self.chart(chart)
+        return self.outcome()
+
+    def chart(self, chart: Chart) -> None:
+        if not self.hard:
+            self.hard = not self.explore(
+                chart, self.root(chart), _EASY * max(_SMALL, self.tree.points)
+            )
+        if self.hard:
+            self.explore_slabs(chart)
+
+    def explore_slabs(self, chart: Chart) -> None:
+        """Search what survives of narrow slabs, ever more of it at a time.
+
+        The first boxes may hold something better, and then less survives.
+        """
+        waiting: list[Boxes] = []
+        most = 1
+        for boxes in surviving(self.tree, chart, self.cheap, self.slab_alive):
+            waiting.append(boxes)
+            if len(waiting) == most:
+                self.explore(chart, join(waiting), np.inf)
+                waiting, most = [], min(2 * most, _TOGETHER)
+        if waiting:
+            self.explore(chart, join(waiting), np.inf)
+
+    def explore(self, chart: Chart, boxes: Boxes, most: float) -> bool:
+        """Search boxes; return whether to the end, that is without too many items.
+
+        Too many are more than `most` that wait, or several times as many that were looked at.
+        """
+        stack, seen = [boxes], 0
+        while stack and self.boxes < self.budget:
+            waiting = sum(len(part.items) for part in stack)
+            if self.budget == np.inf and max(waiting, seen / _LONG) > most:
+                return False
+            boxes = self.next(stack)
+            self.boxes += len(boxes.stale)
+            seen += len(boxes.items)
+            few = self.few(boxes)
+            if few.any():
+                self.leaf(chart, take(boxes, np.flatnonzero(few)))
+                boxes = take(boxes, np.flatnonzero(~few))
+            if len(boxes.stale) == 0:
+                continue
+            # The most promising box comes first.
+            if points_in_first(self.tree, boxes) <= _PROBE:
+                limit = self.incumbent.limit
+                probed = cells_on_line(self.tree, chart, boxes, self.problem, limit)
+                self.incumbent.offer(chart, probed)
+            halves, stuck = divide(self.tree, chart, self.cheap, boxes, self.alive)
+            if stuck.any():
+                self.stuck(chart, take(boxes, np.flatnonzero(stuck)))
+            halves = self.prune(halves)
+            if len(halves.stale):
+                stack.append(halves)
+        self.leave(stack)
+        return True
+
+    def leave(self, stack: list[Boxes]) -> None:
+        """Note what boxes could have held that the budget did not reach."""
+        for boxes in stack:
+            verdict = self.judged(boxes.accepted, boxes.crossing)
+            self.exhausted |= bool(verdict.alive.any())
+            self.lower = min(self.lower, verdict.value[verdict.alive].min(initial=np.inf))
+
+    def stuck(self, chart: Chart, boxes: Boxes) -> None:
+        """Take apart the boxes that float64 cannot cut, as far as they are small."""
+        small = np.flatnonzero(boxes.points & (boxes.size <= _MANY))
+        self.leaf(chart, take(boxes, small))
+        self.unresolved += len(boxes.stale) - len(small)
+
+    def few(self, boxes: Boxes) -> _Bools:
+        """Return which boxes are to be taken apart into cells."""
+        size = np.where(boxes.points, boxes.size, 1 << 20)
+        small = size <= _FEW
+        order = np.argsort(size, kind="stable")
+        small[order[np.cumsum(size[order].astype(float) ** 3) <= _WORK]] = True
+        return small | (size <= _MANY) & (boxes.edges.flat() | (boxes.stale * 16 >= size))
+
+    def leaf(self, chart: Chart, boxes: Boxes) -> None:
+        """Offer the best cells of boxes, those of similar size together."""
+        size = boxes.size
+        last = -1
+        for most in (8, 16, 32, 64, 128):
+            part = take(boxes, np.flatnonzero((size > last) & (size <= most)))
+            last = most
+            if len(part.stale):
+                self.incumbent.offer(
+                    chart, cells_inside(self.tree, chart, part, self.problem, self.incumbent.limit)
+                )
+
+    def next(self, stack: list[Boxes]) -> Boxes:
+        """Take boxes off the stack, up to a batch."""
+        parts = [stack.pop()]
+        while stack and sum(len(p.items) for p in parts) < _BATCH // 2:
+            parts.append(stack.pop())
+        boxes = join(parts)
+        fit = max(1, int(np.searchsorted(boxes.start, _BATCH, side="right")) - 1)
+        count = len(boxes.stale)
+        if fit < count:
+            stack.append(take(boxes, np.arange(fit, count)))
+            boxes = take(boxes, np.arange(fit))
+        return self.prune(boxes)
+
+    def alive(self, accepted: _Floats, crossing: _Floats) -> _Bools:
+        """Return which boxes with these masses may hold something better."""
+        return self.judged(accepted, crossing).alive
+
+    def slab_alive(self, accepted: _Floats, crossing: _Floats) -> _Bools:
+        """Return which strips of a slab may hold something better."""
+        self.boxes += 1
+        return self.alive(accepted, crossing)
+
+    def judged(self, accepted: _Floats, crossing: _Floats) -> Verdict:
+        return judge(
+            self.problem,
+            self.cheap.prices,
+            self.incumbent.best,
+            box_masses(accepted, crossing),
+            ties=not self.incumbent.full,
+            slack=self.gap,
+        )
+
+    def prune(self, boxes: Boxes) -> Boxes:
+        """Return the boxes that may hold something better, the most promising first."""
+        verdict = self.judged(boxes.accepted, boxes.crossing)
+        alive = np.flatnonzero(verdict.alive)
+        return take(boxes, alive[np.argsort(verdict.value.take(alive), kind="stable")])
+
+    def root(self, chart: Chart) -> Boxes:
+        """Return the box of all half-planes of a chart."""
+        t = np.array([[0.0], [1.0]])
+        n = self.tree.points
+        v = [chart.u0[:n], chart.u0[:n] + chart.w0[:n]]
+        low = np.array([[values.min()] for values in v])
+        high = np.array([[np.nextafter(values.max(), np.inf)] for values in v])
+        item = np.array([len(chart.u0) - 1]), np.zeros(1, np.int64)
+        nothing = np.zeros((len(self.tree.mass), 1))
+        return gather(
+            self.tree, chart, self.cheap, Edges(t, low, high), chart.sizes, nothing, *item
+        )
+
+    def outcome(self) -> Outcome:
+        """Return the best half-planes, and how sure it is that there are none better."""
+        best, planes = self.incumbent.best, self.incumbent.proved()
+        unresolved = self.unresolved + self.incumbent.unresolved
+        if best is None:
+            status: Status = "budget" if self.exhausted else "infeasible"
+            bound = self.least() if self.exhausted else np.inf
+            nothing = np.empty((0, 2)), np.empty(0), 0, 0, 0
+            return Outcome(*nothing, status, bound, self.boxes, unresolved)
+        least = min(plane.mass[1] for plane in planes)
+        planes = [plane for plane in planes if plane.mass[1] == least]
+        status, bound = "optimal", best.value
+        if self.exhausted:
+            status, bound = "budget", max(self.least(), min(self.lower, best.value - self.gap))
+        elif self.gap > 0:
+            status, bound = "gap", best.value - self.gap
+        return Outcome(
+            np.array([plane.weights for plane in planes]),
+            np.array([plane.v for plane in planes]),
+            best.id,
+            best.ood,
+            int(least),
+            status,
+            bound,
+            self.boxes,
+            unresolved,
+        )
+
+    def least(self) -> float:
+        """Return what no half-plane can fall below, without having looked at any."""
+        id_ = self.problem.id
+        return id_ if self.problem.per_id else id_ * float(self.tree.mass[ID, -1])
+
+
+def points_in_first(tree: Tree, boxes: Boxes) -> int:
+    """Return about how many points the crossing items of the first box hold."""
+    level = np.searchsorted(tree.level, boxes.items[: boxes.start[1]], side="right") - 1
+    return int((FAN**level).sum())

@@ -1,0 +1,266 @@
+"""Saved operating points: tuning again, for another prior say, without the rows.
+
+`operating_table` counts what rules accept of a sample; an `OperatingTable` is saved in place of its
+rows, and tunes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from demur._arrays import FloatArray, IntArray
+from demur._files import write_atomically
+from demur._kernels import exact, reference
+from demur.core.models import RejectionModel
+from demur.core.points import Points
+from demur.core.program import Program, Totals
+from demur.core.rates import operating_point
+from demur.core.rule import Rule
+from demur.core.sample import Sample
+from demur.core.scores import midway
+from demur.errors import InfeasibleError, InvalidInputError
+from demur.tuning.directions import Directions
+from demur.tuning.frontier import frontier
+from demur.tuning.infeasible import infeasible_error
+from demur.tuning.result import Certificate, Exact, Grid, Tuning
+
+FORMAT = "demur.operating_points"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatingTable:
+    """Rules and what each accepts of a sample: counts only, no rows.
+
+    Masses are integers in the units of `totals`. Made by `operating_table`.
+    """
+
+    directions: FloatArray
+    """Shape (n, k)."""
+    thresholds: FloatArray
+    accepted_id: IntArray
+    accepted_ood: IntArray
+    accepted_loss: IntArray
+    totals: Totals
+    complete: bool
+    """Whether every rule that can be optimal is here; False for two scores."""
+    score_names: tuple[str, ...] | None = None
+
+    def tune(self, model: RejectionModel) -> Tuning:
+        """Return the best of the saved rules under `model`.
+
+        For one score this is the rule that `demur.tune` finds on the rows themselves.
+
+        Raises
+        ------
+        InfeasibleError
+            No saved rule meets the bounds; carries the nearest attainable ones.
+        """
+        row = self._best(model.program(self.totals))
+        if row is None:
+            raise self._unable(infeasible_error(model, self._no_rows(), self._attained))
+        point = operating_point(
+            id_mass=int(self.accepted_id[row]),
+            ood_masses=[int(self.accepted_ood[row])],
+            loss_mass=int(self.accepted_loss[row]),
+            totals=self.totals,
+            model=model,
+        )
+        rule = Rule(
+            tuple(self.directions[row]), float(self.thresholds[row]), score_names=self.score_names
+        )
+        certificate = Certificate("optimal" if self.complete else "grid")
+        return Tuning(rule, point, model, self.totals, certificate)
+
+    def _unable(self, error: InfeasibleError) -> InfeasibleError:
+        """Say that only saved rules were tried, where the rows may give others."""
+        if self.complete:
+            return error
+        saved = f"of the {len(self.thresholds)} rules saved; the rows may give others"
+        return InfeasibleError(f"{error} ({saved})", model=error.model, attainable=error.attainable)
+
+    def _best(self, program: Program) -> int | None:
+        bounds = np.array(program.max_ood), np.array(program.ratio)
+        met = exact.feasible(self.accepted_id, self.accepted_ood[None], program.min_id, *bounds)
+        rows = np.flatnonzero(met)
+        objective = np.array([program.loss, program.id, program.ood])
+        masses = self.accepted_id[rows], self.accepted_ood[rows], self.accepted_loss[rows]
+        kept = exact.best(*masses, objective, program.per_id)
+        return int(rows[kept[0]]) if len(kept) else None
+
+    def _attained(self, program: Program) -> tuple[int, int] | None:
+        row = self._best(program)
+        return None if row is None else (int(self.accepted_id[row]), int(self.accepted_ood[row]))
+
+    def _no_rows(self) -> Points:
+        none = np.empty(0, np.int64)
+        scores = np.empty((0, self.directions.shape[1]))
+        return Points(scores, none, none[None], none, self.totals)
+
+    def to_json(self) -> str:
+        """Return the table as strict JSON; numbers round-trip exactly."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "directions": self.directions.tolist(),
+                # JSON has no infinities.
+                "thresholds": ["-inf" if t == -math.inf else t for t in self.thresholds.tolist()],
+                "accepted_id": self.accepted_id.tolist(),
+                "accepted_ood": self.accepted_ood.tolist(),
+                "accepted_loss": self.accepted_loss.tolist(),
+                "totals": asdict(self.totals),
+                "complete": self.complete,
+                "score_names": self.score_names,
+            },
+            allow_nan=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> OperatingTable:
+        """Read a table written by `to_json`."""
+        try:
+            data = json.loads(text)
+            if data["format"] != FORMAT or data["version"] != VERSION:
+                raise InvalidInputError(f"this is not {FORMAT} of version {VERSION}")
+            masses = ("accepted_id", "accepted_ood", "accepted_loss")
+            names = data["score_names"]
+            table = cls(
+                directions=np.array(data["directions"], np.float64),
+                thresholds=np.array([float(t) for t in data["thresholds"]]),
+                **{name: np.array(data[name], np.int64) for name in masses},
+                totals=Totals(**{**data["totals"], "ood": tuple(data["totals"]["ood"])}),
+                complete=bool(data["complete"]),
+                score_names=None if names is None else tuple(names),
+            )
+        except InvalidInputError:
+            raise
+        except (ValueError, TypeError, KeyError) as error:
+            raise InvalidInputError(f"the saved operating points cannot be read: {error}") from None
+        table._refuse_damage()
+        return table
+
+    def _refuse_damage(self) -> None:
+        """Raise unless every rule has a direction, a threshold and counts within the totals."""
+        rules = self.thresholds.shape
+        accepted = (self.accepted_id, self.accepted_ood, self.accepted_loss)
+        totals = (self.totals.id, sum(self.totals.ood), self.totals.loss)
+        sound = (
+            len(rules) == 1
+            and self.directions.shape in ((*rules, 1), (*rules, 2))
+            and not np.isnan(self.thresholds).any()
+            and np.isfinite(self.directions).all()
+            and all(
+                masses.shape == rules and ((masses >= 0) & (masses <= total)).all()
+                for masses, total in zip(accepted, totals, strict=True)
+            )
+        )
+        if not sound:
+            raise InvalidInputError(
+                "the saved operating points are damaged: their lists do not fit together; write "
+                "them anew, with demur tune --counts or OperatingTable.save"
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table to `path`; an interrupted write leaves the old file as it was."""
+        write_atomically(path, self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> OperatingTable:
+        """Read a table written by `save`."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInputError(f"cannot read {str(path)!r}: {error}") from None
+        return cls.from_json(text)
+
+
+def operating_table(
+    sample: Sample,
+    *,
+    rules: Iterable[Rule] | None = None,
+    directions: Directions = "nonneg",
+    search: Exact | Grid | None = None,
+) -> OperatingTable:
+    """Return operating points of `sample` from which any model can be tuned later.
+
+    One score: every threshold that is optimal under some model. Two scores: the rules of
+    `frontier`, best at bounds on TPR and FPR in steps of one percent, or the `rules` given.
+
+    Examples
+    --------
+    >>> from demur import PrecisionRecallModel
+    >>> sample = Sample([0.1, 0.2, 0.3, 0.9], [0, 0, 1, 1], ood_scores=[0.25, 0.8])
+    >>> table = OperatingTable.from_json(operating_table(sample).to_json())
+    >>> for prior in (0.1, 0.5):
+    ...     table.tune(PrecisionRecallModel(0.9, 0.5, ood_prior=prior)).rule.threshold
+    0.225
+    0.225
+    """
+    points = Points.of(sample)
+    if rules is None and sample.n_scores == 1:
+        return _swept(points, sample.score_names)
+    if rules is None:
+        surface = frontier(sample, directions=directions, search=search)
+        found = np.concatenate([surface.directions, surface.thresholds[..., None]], axis=2)
+        lines = found[~np.isnan(surface.thresholds)]
+    else:
+        lines = np.array([[*rule.direction, rule.threshold] for rule in rules])
+    lines = np.unique(lines.reshape(-1, sample.n_scores + 1), axis=0)
+    masses = np.array([_accepted(points, line) for line in lines], np.int64).reshape(-1, 3)
+    return _table(lines, masses, points, complete=False, names=sample.score_names)
+
+
+def _swept(points: Points, names: tuple[str, ...] | None) -> OperatingTable:
+    swept = reference.sweep(points.scores[:, 0], points.id, points.ood, points.loss)
+    ood = swept.ood[0]
+    # A threshold is never optimal if the next one accepts more ID at no more loss and OOD,
+    # or if the one before accepts as much ID and less OOD.
+    following = np.append((np.diff(swept.loss) > 0) | (np.diff(ood) > 0), True)[: len(ood)]
+    before = np.append(True, np.diff(swept.id) > 0)[: len(ood)]
+    kept = np.flatnonzero(following & before)
+    upper = np.append(swept.value[1:], np.inf)[: len(ood)]
+    lines = np.column_stack([np.ones(len(ood)), midway(swept.value, upper)])[kept]
+    masses = np.column_stack([swept.id, ood, swept.loss])[kept]
+    return _table(lines, masses, points, complete=True, names=names)
+
+
+def _table(
+    lines: FloatArray,
+    masses: IntArray,
+    points: Points,
+    *,
+    complete: bool,
+    names: tuple[str, ...] | None,
+) -> OperatingTable:
+    """Put the rule that rejects everything in front: it competes where costs are minimised."""
+    nothing = np.zeros(points.scores.shape[1] + 1)
+    nothing[0], nothing[-1] = 1.0, -np.inf
+    lines = np.vstack([nothing, lines])
+    accepted = np.vstack([np.zeros(3, np.int64), masses])
+    return OperatingTable(
+        directions=lines[:, :-1],
+        thresholds=lines[:, -1],
+        accepted_id=accepted[:, 0],
+        accepted_ood=accepted[:, 1],
+        accepted_loss=accepted[:, 2],
+        totals=points.totals,
+        complete=complete,
+        score_names=names,
+    )
+
+
+def _accepted(points: Points, line: FloatArray) -> tuple[int, int, int]:
+    taken = Rule(tuple(line[:-1]), float(line[-1])).accept(points.scores)
+    return (
+        int(points.id[taken].sum()),
+        int(points.ood[0, taken].sum()),
+        int(points.loss[taken].sum()),
+    )

@@ -1,0 +1,308 @@
+"""How many rows it takes to prove bounds: planned ahead, and told when they were too few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from demur._arrays import FloatArray, IntArray
+from demur.core.models import RejectionModel
+from demur.core.rates import OperatingPoint
+from demur.errors import InfeasibleError, InvalidInputError
+from demur.guarantees.intervals import miss, sidak
+from demur.guarantees.requirements import Requirement, Sizes, asked_text, is_provable, rate_bounds
+
+_MOST_ROWS = 10**8
+_CURVE_POINTS = 12
+# Of certified tuning: the chance to succeed with the rows it asks for, and its limit on them.
+_POWER = 0.9
+_MOST_TIMES = 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """Rows needed when the true rates are better than the bounds by `margin`."""
+
+    margin: float
+    tpr: float
+    fpr: float
+    n_id: int | None
+    """None when no number of rows is enough: the margin is zero."""
+    n_ood: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPoint:
+    """The chance that `rows` ID rows certify the TPR, and as many OOD rows the FPR."""
+
+    margin: float
+    rows: int
+    tpr_power: float
+    fpr_power: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much fresh data certifies a rule; made by `plan`."""
+
+    model: RejectionModel
+    confidence: float
+    power: float
+    fewest_id: int | None
+    """Below this many ID rows not even accepting all of them is enough; None if never."""
+    fewest_ood: int | None
+    """Below this many OOD rows not even rejecting all of them is enough; None if never."""
+    rows: tuple[PlanRow, ...]
+    curve: tuple[PowerPoint, ...]
+
+
+def plan(
+    model: RejectionModel,
+    *,
+    margins: Sequence[float] = (0.01, 0.02, 0.05),
+    confidence: float = 0.95,
+    power: float = 0.9,
+) -> Plan:
+    """Return how many fresh ID and OOD rows `certify` needs to prove the bounds of `model`.
+
+    A rule that only just meets its bounds cannot be certified by any number of rows: how many
+    are needed depends on the margin by which its true TPR and FPR are better. With the sizes
+    returned, both bounds are certified together with probability at least `power`; larger
+    samples may fall short of it by some 1e-4. The level is the one `certify` uses, which
+    bounds the selective risk as well.
+
+    Parameters
+    ----------
+    model
+        With bounds on TPR and FPR, such as a `TprFprModel`.
+    margins
+        By how much the true TPR is above and the true FPR below its bound.
+
+    Examples
+    --------
+    >>> from demur import TprFprModel
+    >>> planned = plan(TprFprModel(min_tpr=0.8, max_fpr=0.1), margins=[0.05])
+    >>> planned.fewest_id, planned.fewest_ood
+    (19, 39)
+    >>> planned.rows
+    (PlanRow(margin=0.05, tpr=0.85, fpr=0.05, n_id=850, n_ood=421),)
+    """
+    min_tpr, max_fpr = _planned_bounds(model)
+    if not 0 < power < 1:
+        raise InvalidInputError(f"power must be between 0 and 1, got {power}")
+    bounded = max_fpr < 1
+    level = sidak(miss(confidence), 3 if bounded else 2)
+    # Two independent samples must both succeed.
+    each = math.sqrt(power) if bounded else power
+    tpr_bound, tnr_bound = min_tpr, 1 - max_fpr
+    rows, curve = [], []
+    for margin in margins:
+        if not 0 <= margin <= 1:
+            raise InvalidInputError(f"margins must be between 0 and 1, got {margin}")
+        tpr, tnr = (min(1.0, round(b + margin, 12)) for b in (tpr_bound, tnr_bound))
+        n_id = rows_to_prove(tpr_bound, tpr, level, each)
+        n_ood = rows_to_prove(tnr_bound, tnr, level, each)
+        rows.append(PlanRow(float(margin), tpr, round(1 - tnr, 12), n_id, n_ood))
+        for n in _sizes(n_id, n_ood):
+            powers = [
+                float(_power(np.array([n]), *q, level)[0])
+                for q in ((tpr_bound, tpr), (tnr_bound, tnr))
+            ]
+            curve.append(PowerPoint(float(margin), n, *powers))
+    return Plan(
+        model=model,
+        confidence=confidence,
+        power=power,
+        fewest_id=fewest_rows(tpr_bound, level),
+        fewest_ood=fewest_rows(tnr_bound, level),
+        rows=tuple(rows),
+        curve=tuple(curve),
+    )
+
+
+def _planned_bounds(model: RejectionModel) -> tuple[float, float]:
+    known = all(is_provable(b) and b.quantity in ("tpr", "fpr") for b in model.bounds)
+    if not (model.bounds and known):
+        raise InvalidInputError(
+            f"plan needs a TprFprModel, or other bounds on tpr and fpr only, got {model!r}"
+        )
+    return rate_bounds(model)
+
+
+def fewest_rows(bound: float, level: float) -> int | None:
+    """Return how many rows, all accepted, prove that a rate is at least `bound`."""
+    if bound <= 0:
+        return 0
+    if bound >= 1:
+        return None
+    # bound**n <= level, with a step back where the logarithms rounded up.
+    n = math.ceil(math.log(level) / math.log(bound))
+    return n - 1 if bound ** (n - 1) <= level else n
+
+
+def rows_to_prove(bound: float, rate: float, level: float, power: float) -> int | None:
+    """Return the number of rows from which on a true `rate` proves to be at least `bound`.
+
+    Proved at `level` with probability at least `power`. The power of an exact test goes up and
+    down like a saw, so one tooth is looked over; later ones may fall short by some 1e-4.
+    None when the margin is zero, or so small that more than 10**8 rows would be needed.
+    """
+    if bound <= 0:
+        return 0
+    if rate <= bound:
+        return None
+    tooth = np.arange(math.ceil(2 / min(bound, 1 - bound)) if bound < 1 else 1)
+
+    def enough(n: int) -> bool:
+        return bool((_power(n + tooth, bound, rate, level) >= power).all())
+
+    high = fewest_rows(bound, level) or 1
+    while not enough(high):
+        high *= 2
+        if high > _MOST_ROWS:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _power(n: IntArray, bound: float, rate: float, level: float) -> FloatArray:
+    """Return the probability that n rows of a true `rate` prove that it is at least `bound`."""
+    from scipy.special import bdtrc, bdtrik
+
+    if bound <= 0:
+        return np.ones(len(n))
+    if bound >= 1:
+        return np.zeros(len(n))
+    # The fewest successes k with P(Bin(n, bound) >= k) <= level; bdtrc(k - 1) is that tail.
+    k = np.ceil(bdtrik(1 - level, n, bound)) + 1
+    k = np.where(bdtrc(np.maximum(k - 2, 0), n, bound) <= level, k - 1, k)
+    k = np.where(bdtrc(np.minimum(k - 1, n), n, bound) > level, k + 1, k)
+    # bdtrc takes no rate of one.
+    reached = bdtrc(np.minimum(k - 1, n), n, min(rate, 1 - 1e-16))
+    return np.asarray(np.where(k <= n, reached, 0.0))
+
+
+def _sizes(n_id: int | None, n_ood: int | None) -> list[int]:
+    """Return rows from 20 to twice what is needed, in even ratios."""
+    largest = 2 * max(n_id or 0, n_ood or 0, 50)
+    return sorted({round(n) for n in np.geomspace(20, largest, _CURVE_POINTS)})
+
+
+def shortage(
+    requirement: Requirement,
+    safest: OperatingPoint | None,
+    hoped: OperatingPoint | None,
+    confidence: float,
+) -> InfeasibleError:
+    """Return the error that says how many rows would be needed.
+
+    `safest` is what the first candidate did on the test rows; None when there is none. `hoped`
+    is what the safest rule does when it learns on all rows: the rates to plan with, unless no
+    counts on so few test rows could prove the bounds.
+    """
+    model, sizes = requirement.model, requirement.sizes
+    rows = f"{sizes.test_id} ID and {sizes.test_ood} OOD test rows"
+    impossible = not requirement.proven(sizes.test_id, 0)
+    if impossible:
+        seen = f"not even a perfect result on {rows} would be a proof"
+    elif safest is None:
+        learned = f"{sizes.learn_id} ID and {sizes.learn_ood} OOD rows to learn on"
+        seen = f"no rule meets them on the {learned}"
+    else:
+        seen = f"on {rows} the safest candidate has tpr {safest.tpr:.4g} and fpr {safest.fpr:.4g}"
+    needed = (math.nan, math.nan)
+    if impossible:
+        needed = _fewest(requirement)
+    elif hoped is not None:
+        # One row more on the wrong side: all of few rows accepted is not a rate of one.
+        tpr = hoped.accepted_id / (sizes.learn_id + sizes.test_id + 1)
+        fpr = (hoped.accepted_ood + 1) / (sizes.learn_ood + sizes.test_ood + 1)
+        needed = _needed(requirement, tpr, fpr)
+        seen += f" (at best {hoped.tpr:.4g} and {hoped.fpr:.4g} on all rows)"
+    id_rows = _all_rows(needed[0], sizes.learn_id, sizes.test_id)
+    ood_rows = _all_rows(needed[1], sizes.learn_ood, sizes.test_ood)
+    return InfeasibleError(
+        f"no rule is proven to meet {asked_text(model)} with confidence {confidence}: {seen}; "
+        f"{_advice(id_rows, ood_rows, at_least=impossible)}",
+        model=model,
+        attainable={"needed_id": id_rows, "needed_ood": ood_rows},
+    )
+
+
+def _advice(id_rows: float, ood_rows: float, *, at_least: bool) -> str:
+    if math.isnan(id_rows) or math.isnan(ood_rows):
+        if at_least:
+            return "no finite sample proves a bound of exactly 0 or 1: relax it"
+        return "these rates leave no margin, so more rows alone will not help: relax a bound"
+    about = "at least" if at_least else "about"
+    return f"{about} {id_rows:.0f} ID and {ood_rows:.0f} OOD rows are needed in all"
+
+
+def _fewest(requirement: Requirement) -> tuple[float, float]:
+    """Return the test rows below which not even a perfect result is a proof."""
+    if _couples_sides(requirement):
+        return _scaled(requirement, 1.0, 0.0)
+    min_tpr, max_fpr = rate_bounds(requirement.model)
+    id_rows, ood_rows = (fewest_rows(b, requirement.delta) for b in (min_tpr, 1 - max_fpr))
+    return _or_nan(id_rows), _or_nan(ood_rows)
+
+
+def _needed(requirement: Requirement, tpr: float, fpr: float) -> tuple[float, float]:
+    """Return the test rows that prove the bounds nine times out of ten at these true rates."""
+    if _couples_sides(requirement):
+        return _scaled(requirement, tpr, fpr)
+    each, delta = math.sqrt(_POWER), requirement.delta
+    min_tpr, max_fpr = rate_bounds(requirement.model)
+    tnr = 1.0 if max_fpr == 1 else 1 - fpr
+    return (
+        _or_nan(rows_to_prove(min_tpr, tpr, delta, each)),
+        _or_nan(rows_to_prove(1 - max_fpr, tnr, delta, each)),
+    )
+
+
+def _couples_sides(requirement: Requirement) -> bool:
+    """Return whether a bound is about ID and OOD rows at once, so that either can make up."""
+    return requirement.model.bound("precision") is not None
+
+
+def _scaled(requirement: Requirement, tpr: float, fpr: float) -> tuple[float, float]:
+    """Return how many times the test rows it takes when the rates come out a little worse.
+
+    A little worse is 1.6 standard errors each, as happens in one sample out of twenty.
+    """
+    sizes = requirement.sizes
+
+    def enough(times: float) -> bool:
+        n_id, n_ood = math.ceil(times * sizes.test_id), math.ceil(times * sizes.test_ood)
+        low = tpr - 1.6 * math.sqrt(tpr * (1 - tpr) / n_id)
+        high = fpr + 1.6 * math.sqrt(fpr * (1 - fpr) / max(n_ood, 1))
+        larger = replace(requirement, sizes=Sizes(sizes.learn_id, sizes.learn_ood, n_id, n_ood))
+        return larger.proven(max(0, math.floor(low * n_id)), min(n_ood, math.ceil(high * n_ood)))
+
+    high = 1.0
+    while not enough(high):
+        high *= 2
+        if high > _MOST_TIMES:
+            return math.nan, math.nan
+    low = high / 2
+    while high / low > 1.02:
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return math.ceil(high * sizes.test_id), math.ceil(high * sizes.test_ood)
+
+
+def _all_rows(needed_test: float, learned: int, tested: int) -> float:
+    """Return the rows in all that leave so many for testing; never fewer than there are."""
+    if math.isnan(needed_test) or tested == 0:
+        return needed_test
+    return float(max(math.ceil(needed_test * (learned + tested) / tested), learned + tested))
+
+
+def _or_nan(rows: int | None) -> float:
+    return math.nan if rows is None else float(rows)

@@ -1,0 +1,1 @@
+"""What tuned rules do on new data, from drawing the rows at hand anew."""

@@ -1,0 +1,243 @@
+"""OSCR, the area under the correct classification rate (CCR) over the FPR; the best CCR at an FPR.
+
+In one direction the rate at an FPR is that of the largest threshold whose FPR is at most
+this: a step function, constant from one OOD score to the next. With two scores the maximum of
+these step functions over mu >= 0 is the upper envelope of horizontal segments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from demur._arrays import BoolArray, FloatArray, IntArray
+from demur._kernels import reference
+from demur.core.points import Points
+from demur.core.sample import Sample
+from demur.metrics.areas import area_under_ccr, area_under_steps
+from demur.metrics.rates import Per, Rates, check_correctness, tie_groups
+from demur.metrics.rules import SingleScore, from_nothing, given
+from demur.tuning.boundary import Lines, Rules, settle, settled_lines
+from demur.tuning.directions import direction_set
+from demur.tuning.operating_points import (
+    Search,
+    cell_lines,
+    is_swept,
+    sweep_along,
+    swept_directions,
+)
+from demur.tuning.prepared import Prepared
+from demur.tuning.staircases import roc_stairs
+
+Height = Callable[[IntArray, IntArray], FloatArray]
+"""What must be large, from accepted ID and loss mass; NaN where it is undefined."""
+
+
+class Segments(NamedTuple):
+    """Rules, and from which OOD mass on to below which they are their direction's choice."""
+
+    start: IntArray
+    stop: IntArray
+    rules: Rules
+
+
+def oscr(sample: Sample | Prepared, *, per: Per = "accepted", search: Search = None) -> float:
+    """Return the area under the correct classification rate over the FPR.
+
+    The two definitions in use rank methods differently: name the one you report. Where no ID
+    row is accepted yet, the rate per accepted row is taken to be the first one there is. NaN
+    without OOD rows.
+
+    Parameters
+    ----------
+    sample
+        With losses of 0 and 1. Two scores: at each FPR the largest rate over mu >= 0, see
+        `ccr_fpr_curve`.
+    per
+        ``"accepted"``: correct among the accepted ID rows, 1 - selective risk, as in the
+        paper. ``"all"``: correct and accepted among all ID rows, as in Dhamija et al. and in
+        OpenOOD.
+    search
+        As in `auroc`. With two scores the exact area per accepted row takes time quadratic in
+        the number of rows: beyond some ten thousand a grid is the choice.
+
+    Examples
+    --------
+    >>> sample = Sample([0.1, 0.2, 0.7], [0, 1, 0], ood_scores=[0.15, 0.9])
+    >>> round(oscr(sample), 4), round(oscr(sample, per="all"), 4)
+    (0.8333, 0.5)
+    """
+    rows = given(sample)
+    check_correctness(rows.sample, per)
+    rates = Rates(rows.points.totals)
+    if rates.ood == 0:
+        return math.nan
+    if isinstance(rows, Prepared):
+        best = best_ccr(rows, per, search)
+        if len(best.start) == 0:
+            return math.nan
+        edges = np.r_[0, best.stop[:-1], rates.ood]
+        return area_under_steps(edges, rates.ccr(best.rules.id, best.rules.loss, per), rates.ood)
+    return area_under_ccr(tie_groups(rows.points), rates, per)
+
+
+def best_ccr(rows: SingleScore | Prepared, per: Per, search: Search) -> Segments:
+    """Return the rules that make up the envelope, by rising OOD mass.
+
+    The last stops one above the total OOD mass, so that it includes an FPR of 1. Below the
+    first, no rule has a rate.
+    """
+    points, rates = rows.points, Rates(rows.points.totals)
+    same_units = rates.totals.id_exponent == rates.totals.loss_exponent
+    if per == "all" and same_units and not is_swept(points, search) and isinstance(rows, Prepared):
+        return _most_correct(rows, search)
+    return _best_at_equal_fpr(points, lambda nI, L: rates.ccr(nI, L, per), search)
+
+
+def _most_correct(prepared: Prepared, search: Search) -> Segments:
+    """Return the envelope per all ID: more correct rows cannot come with a smaller threshold.
+
+    So it is a ROC curve of the correct rows. Its rules are given as accepting these alone.
+    """
+    points = prepared.points
+    correct = replace(points, id=points.id - points.loss, loss=np.zeros_like(points.loss))
+    stairs = from_nothing(roc_stairs(prepared.reweighted(correct), search))
+    # Of two rules with the same OOD mass the later has more ID.
+    last = np.append(np.diff(stairs.ood) > 0, True)
+    rules = stairs.take(last)
+    return Segments(rules.ood, np.append(rules.ood[1:], sum(points.totals.ood) + 1), rules)
+
+
+def _best_at_equal_fpr(points: Points, height: Height, search: Search) -> Segments:
+    found = _envelope(_all_rules(points, search), height, points)
+    if is_swept(points, search):
+        return found
+    rules, settled = settle(points, found.rules, "nonneg")
+    if settled.all():
+        return found._replace(rules=rules)
+    known = _settled_so_far(found, rules, settled)
+    batches = chain([known], _all_rules(points, search, settled=True))
+    return _envelope(batches, height, points)
+
+
+class _CandidateSegments(NamedTuple):
+    start: IntArray
+    stop: IntArray
+    id: IntArray
+    ood: IntArray
+    loss: IntArray
+    lines: Lines
+
+
+def _settled_so_far(found: Segments, rules: Rules, settled: BoolArray) -> _CandidateSegments:
+    known = rules.take(settled)
+    start, stop = found.start[settled], found.stop[settled]
+    return _CandidateSegments(start, stop, known.id, known.ood, known.loss, known.lines.__getitem__)
+
+
+def _all_rules(
+    points: Points, search: Search, *, settled: bool = False
+) -> Iterator[_CandidateSegments]:
+    if is_swept(points, search):
+        for direction in swept_directions(points, "nonneg", search):
+            yield _swept(points, direction)
+        return
+    # Between the axes only equal points tie, on the axes others may.
+    yield _swept(points, (1.0, 0.0))
+    yield _swept(points, (0.0, 1.0))
+    yield from _beside_ood(points, settled)
+
+
+def _swept(points: Points, direction: tuple[float, ...]) -> _CandidateSegments:
+    swept, thresholds = sweep_along(points, direction)
+    ood = np.r_[0, swept.ood.sum(axis=0), sum(points.totals.ood) + 1]
+    rows = np.flatnonzero(ood[1:] > ood[:-1])
+    last = np.r_[-np.inf, thresholds][rows]
+
+    def lines(asked: IntArray) -> FloatArray:
+        return np.column_stack([np.tile(direction, (len(asked), 1)), last[asked]])
+
+    nI, L = np.r_[0, swept.id][rows], np.r_[0, swept.loss][rows]
+    return _CandidateSegments(ood[rows], ood[rows + 1], nI, ood[rows], L, lines)
+
+
+def _beside_ood(points: Points, settled: bool) -> Iterator[_CandidateSegments]:
+    """Yield the rules that stop just below an OOD point."""
+    chart = direction_set("nonneg").charts[0]
+    x, y = chart.coordinates(points.scores)
+    # Pivots are the points with mass in the first place: here OOD.
+    merged = reference.merge(x, y, points.ood.sum(axis=0), points.id[None], points.loss)
+    for cells in reference.pivot_cells(merged):
+        pivot = cells.pivot
+        start = cells.id - merged.id[pivot]
+        nI, L = cells.ood[0] - merged.ood[0, pivot], cells.loss - merged.loss[pivot]
+        lines = _below(cell_lines(chart, merged, cells))
+        if settled:
+            lines = settled_lines(points, lines, nI, start, L, "nonneg")
+        yield _CandidateSegments(start, cells.id, nI, start, L, lines)
+
+
+def _below(lines: Lines) -> Lines:
+    def below(rows: IntArray) -> FloatArray:
+        moved = lines(rows)
+        moved[:, -1] = np.nextafter(moved[:, -1], -np.inf)
+        return moved
+
+    return below
+
+
+def _envelope(batches: Iterable[_CandidateSegments], height: Height, points: Points) -> Segments:
+    # Start from one segment below all others, so that there are no gaps.
+    start, stop = np.array([0]), np.array([sum(points.totals.ood) + 1])
+    rules = Rules(start, start, start, np.zeros((1, points.scores.shape[1] + 1)))
+    top = np.array([-np.inf])
+    for batch in batches:
+        value = height(batch.id, batch.loss)
+        rows = np.flatnonzero(value > _lowest(start, top, batch.start, batch.stop))
+        if len(rows) == 0:
+            continue
+        new = Rules(batch.id[rows], batch.ood[rows], batch.loss[rows], batch.lines(rows))
+        found = new.found()
+        rows = rows[found]
+        rules, top = Rules.joined(rules, new.take(found)), np.append(top, value[rows])
+        start, stop = np.append(start, batch.start[rows]), np.append(stop, batch.stop[rows])
+        edges, winner = _skyline(start, stop, np.lexsort((rules.id, top)))
+        rules, top, start, stop = rules.take(winner), top[winner], edges[:-1], edges[1:]
+    some = top > -np.inf
+    return Segments(start[some], stop[some], rules.take(some))
+
+
+def _lowest(edges: IntArray, top: FloatArray, start: IntArray, stop: IntArray) -> FloatArray:
+    """Return the lowest value of the envelope over each span."""
+    first = np.searchsorted(edges, start, side="right") - 1
+    spans = np.column_stack([first, np.searchsorted(edges, stop)]).ravel()
+    lowest: FloatArray = np.minimum.reduceat(np.append(top, np.inf), spans)[::2]
+    return lowest
+
+
+def _skyline(start: IntArray, stop: IntArray, rising: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the edges of the upper envelope and the segment on top between each two.
+
+    `rising` lists the segments from the lowest to the highest. Each is laid over two runs of
+    2**k intervals that overlap to cover it; long runs are then handed down to their halves.
+    """
+    edges = np.unique(np.r_[start, stop])
+    low, high = np.searchsorted(edges, start), np.searchsorted(edges, stop)
+    power = np.frexp(high - low)[1] - 1
+    rank = np.empty(len(start), np.int64)
+    rank[rising] = np.arange(len(start))
+    runs = np.full((int(power.max()) + 1, len(edges) - 1), -1)
+    np.maximum.at(runs, (power, low), rank)
+    np.maximum.at(runs, (power, high - 2**power), rank)
+    for k in range(len(runs) - 1, 0, -1):
+        half = 2 ** (k - 1)
+        np.maximum(runs[k - 1], runs[k], out=runs[k - 1])
+        np.maximum(runs[k - 1, half:], runs[k, :-half], out=runs[k - 1, half:])
+    top = runs[0]
+    change = np.flatnonzero(np.append(True, top[1:] != top[:-1]))
+    return np.append(edges[change], edges[-1]), rising[top[change]]
