@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         ScoreUnitsWarning,
     )
     from demur.report import Report
-    from demur.sources.opening import open_source
+    from demur.sources.open import open_source
     from demur.tuning.frontier import Frontier, frontier
     from demur.tuning.prepared import Prepared, prepare
     from demur.tuning.result import Certificate, Exact, Grid, Tuning
@@ -89,7 +89,7 @@ _NAMES = {
         "ScoreUnitsWarning",
     ),
     "report": ("Report",),
-    "sources.opening": ("open_source",),
+    "sources.open": ("open_source",),
     "tuning.frontier": ("Frontier", "frontier"),
     "tuning.prepared": ("Prepared", "prepare"),
     "tuning.result": ("Certificate", "Exact", "Grid", "Tuning"),

@@ -7,7 +7,7 @@ from streams import random_sample
 import demur as dm
 from demur.metrics import auroc, roc_curve, summary
 from demur.metrics.counted import auroc_within, distinct_rows
-from demur.sources.arrays import ArraySource
+from demur.sources.engines.frames import ArraySource
 
 
 def values(found):

@@ -5,7 +5,7 @@ from scored_tables import SETS
 from streams import check_against_memory, informative_sample
 
 import demur as dm
-from demur.sources.arrays import ArraySource
+from demur.sources.engines.frames import ArraySource
 from demur.tuning.directions import direction_set
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.tune import tune_source

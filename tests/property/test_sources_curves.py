@@ -8,8 +8,8 @@ from streams import random_sample
 
 import demur as dm
 from demur import metrics
-from demur.sources.arrays import ArraySource
-from demur.sources.duckdb import DuckDBSource
+from demur.sources.engines.duckdb import DuckDBSource
+from demur.sources.engines.frames import ArraySource
 
 LEVELS = [0, 0.03, 0.1, 0.25, 0.5, 0.77, 1]
 

@@ -1,4 +1,10 @@
-"""DuckDB as a source: files, folders and relations give what memory gives."""
+"""What only DuckDB can do: files, folders and queries as sources, and spilling to a folder."""
+
+import gc
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -6,12 +12,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from scored_tables import SETS, check_answers, table_of
-from streams import DIRECTIONS, check_against_memory, random_model, random_sample
 
 import demur as dm
-from demur.sources.duckdb import DuckDBSource
-from demur.sources.roles import Roles
+from demur.sources.columns import Roles
+from demur.sources.engines.duckdb import DuckDBSource
 
 ROLES = Roles(("a", "b"), loss="wrong", ood="ood")
 
@@ -46,31 +50,6 @@ def in_days(folder, rng, days=10):
     return tables
 
 
-@pytest.mark.parametrize("seed", range(15))
-def test_answers(seed, connection):
-    rng = np.random.default_rng(seed)
-    sample = random_sample(rng, scores=1 + seed % 2)
-    table, roles = table_of(sample, rng)
-    check_answers(DuckDBSource(connection.from_arrow(table), roles), sample, rng)
-
-
-@pytest.mark.parametrize("seed", range(SETS or 12))
-def test_tuning_is_that_of_memory(seed, connection):
-    rng = np.random.default_rng(1000 + seed)
-    sample = random_sample(rng, scores=1 if seed % 5 == 0 else 2)
-    model, directions = random_model(rng, sample), str(rng.choice(DIRECTIONS))
-    ood = str(rng.choice(["pooled", "worst"]))
-    table, roles = table_of(sample, rng)
-    source = DuckDBSource(connection.from_arrow(table), roles)
-    check_against_memory(
-        sample,
-        lambda: dm.tune(source, model, directions=directions, ood=ood),
-        model,
-        directions=directions,
-        ood=ood,
-    )
-
-
 @pytest.mark.parametrize("way", ["file", "pattern", "folder", "list", "csv", "query"])
 def test_ways_to_name_the_rows(way, tmp_path, connection):
     tables = in_days(tmp_path / "scores", np.random.default_rng(0), days=3)
@@ -102,14 +81,6 @@ def test_operating_points_by_hive_partition(tmp_path):
     for day, table in enumerate(tables):
         assert points[day] == dm.evaluate(rule, as_sample(table), ood_prior=0.2)
     assert every == dm.evaluate(rule, as_sample(pa.concat_tables(tables)))
-
-
-def test_a_group_without_id_rows_has_no_tpr(connection):
-    rows = connection.sql("SELECT * FROM (VALUES (.1, 0, 0, 'x'), (.2, 0, 1, 'y')) t(s, l, o, day)")
-    source = DuckDBSource(rows, Roles(("s",), loss="l", ood="o"))
-    points = dm.evaluate(dm.Rule((1.0,), 0.5), source, by="day", ood_prior=0.1)
-    assert np.isnan(points["y"].tpr) and points["y"].fpr == 1 and np.isnan(points["y"].precision)
-    assert points["x"].tpr == 1 and np.isnan(points["x"].fpr)
 
 
 def test_a_wrong_type_in_the_tenth_partition_is_named(tmp_path):
@@ -176,20 +147,6 @@ def test_wider_types_in_later_files_are_kept(tmp_path):
     assert there.totals == here.totals and there.point == here.point
 
 
-@pytest.mark.parametrize("bad", [float("nan"), None])
-def test_missing_scores_are_refused_or_dropped(bad, connection):
-    table = scored(np.random.default_rng(8))
-    values = table.column("b").to_pylist()
-    values[7] = values[90] = bad
-    holed = table.set_column(1, "b", pa.array(values, pa.float64()))
-    relation, model = connection.from_arrow(holed), dm.TprFprModel(0.5)
-    with pytest.raises(dm.InvalidInputError, match=r"'b' is missing or NaN in 2 rows"):
-        dm.tune(DuckDBSource(relation, ROLES), model)
-    kept = table.take([i for i in range(len(table)) if i not in (7, 90)])
-    there = dm.tune(DuckDBSource(relation, ROLES, missing="drop"), model)
-    assert there.point == dm.tune(as_sample(kept), model).point
-
-
 def test_progress_is_told(connection):
     seen = []
     relation = connection.from_arrow(scored(np.random.default_rng(9)))
@@ -204,3 +161,51 @@ def test_formats_that_are_read_into_memory_only(tmp_path):
         DuckDBSource(tmp_path / "a.npz", ROLES)
     with pytest.raises(dm.InvalidInputError, match="no file"):
         DuckDBSource(tmp_path / "*.parquet", ROLES)
+
+
+def spill_folder(source):
+    return Path(source._connection.sql("SELECT current_setting('temp_directory')").fetchall()[0][0])
+
+
+def test_every_source_spills_into_a_folder_of_its_own(tmp_path, monkeypatch):
+    pq.write_table(scored(np.random.default_rng(10)), tmp_path / "all.parquet")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
+    (tmp_path / "temp").mkdir()
+    closed, forgotten = (DuckDBSource(tmp_path / "all.parquet", ROLES) for _ in range(2))
+    folders = [spill_folder(closed), spill_folder(forgotten)]
+    assert len(set(folders)) == 2
+    for folder in folders:
+        assert folder.parent == tmp_path / "temp"
+        # Nobody else may look into it.
+        assert folder.stat().st_mode & 0o777 == 0o700
+    closed.close()
+    closed.close()
+    assert [folder.exists() for folder in folders] == [False, True]
+    del forgotten
+    gc.collect()
+    assert not any((tmp_path / "temp").iterdir())
+
+
+def test_a_source_that_is_still_open_at_exit_leaves_no_folder(tmp_path, monkeypatch):
+    pq.write_table(scored(np.random.default_rng(11)), tmp_path / "all.parquet")
+    (tmp_path / "temp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temp"))
+    script = """
+import os, sys, demur
+source = demur.open_source(sys.argv[1], ["a", "b"], loss="wrong", ood="ood")
+print(len(os.listdir(os.environ["TMPDIR"])), source.overview().rows)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "all.parquet")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "300"], done.stderr
+    assert not any((tmp_path / "temp").iterdir())
+
+
+def test_a_source_that_cannot_be_opened_leaves_no_folder(tmp_path, monkeypatch):
+    (tmp_path / "temp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
+    with pytest.raises(dm.InvalidInputError, match=r"bad\.parquet"):
+        DuckDBSource(tmp_path / "bad.parquet", ROLES)
+    gc.collect()
+    assert not any((tmp_path / "temp").iterdir())

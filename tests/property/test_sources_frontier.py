@@ -8,7 +8,7 @@ from scored_tables import SETS
 from streams import DIRECTIONS, random_sample
 
 import demur as dm
-from demur.sources.arrays import ArraySource
+from demur.sources.engines.frames import ArraySource
 from demur.tuning.directions import direction_set
 from demur.tuning.streamed.frontier import rules_of_source
 from demur.tuning.streamed.plan import StreamPlan

@@ -1,7 +1,4 @@
-"""Spark DataFrames as sources: the answers, and the tuned rule, are those of memory.
-
-All tests of Spark are here, so that a test process starts it once.
-"""
+"""What only Spark can do: lose a task, read files, decide in SQL, and be asked from afar."""
 
 import os
 import subprocess
@@ -9,53 +6,21 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from engines import need_java, spark_session, without_pandas_warning
-from scored_tables import SETS, check_answers, table_of
+from scored_tables import table_of
 from sql_rules import RULES, expected, names_of
 from sql_rules import table as sql_table
-from streams import DIRECTIONS, check_against_memory, random_model, random_sample
+from streams import check_against_memory, random_sample
 
 import demur as dm
-from demur.sources.roles import Roles
-from demur.sources.spark import SparkSource
+from demur.sources.engines.spark import SparkSource
 
 
 @pytest.fixture(scope="module")
 def spark():
-    session = spark_session()
-    yield session
-    session.stop()
-
-
-def source_of(spark, table, roles, **options):
-    return SparkSource(spark.createDataFrame(table).repartition(3), roles, **options)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_answers(spark, seed):
-    rng = np.random.default_rng(seed)
-    sample = random_sample(rng, scores=1 + seed % 2)
-    table, roles = table_of(sample, rng)
-    check_answers(source_of(spark, table, roles), sample, rng)
-
-
-@pytest.mark.parametrize("seed", range(SETS or 2))
-def test_tuning_is_that_of_memory(spark, seed):
-    rng = np.random.default_rng(2000 + seed)
-    sample = random_sample(rng, scores=1 if seed % 5 == 4 else 2)
-    model, directions = random_model(rng, sample), str(rng.choice(DIRECTIONS))
-    ood = str(rng.choice(["pooled", "worst"]))
-    source = source_of(spark, *table_of(sample, rng))
-    check_against_memory(
-        sample,
-        lambda: dm.tune(source, model, directions=directions, ood=ood),
-        model,
-        directions=directions,
-        ood=ood,
-    )
+    return spark_session()
 
 
 def test_a_task_that_dies_does_not_change_the_answer(spark, tmp_path):
@@ -84,36 +49,6 @@ def test_a_task_that_dies_does_not_change_the_answer(spark, tmp_path):
     assert outcome == "optimal"
     # An overview, a sample, a histogram, rows and a tally: each of them lost a task.
     assert len(os.listdir(deaths)) >= 4
-
-
-def test_points_by_day(spark):
-    rng = np.random.default_rng(6)
-    sample = random_sample(rng)
-    table, roles = table_of(sample, rng, day=True)
-    source = source_of(spark, table, roles)
-    rule = dm.Rule((0.6, 0.8), 0.5)
-    points = dm.evaluate(rule, source, by="day")
-    rows = table.to_pylist()
-    assert sorted(points) == sorted({row["day"] for row in rows})
-    for day, point in points.items():
-        there = [row for row in rows if row["day"] == day and row["loss"] is not None]
-        taken = sum(
-            (0.6 * row["score 0"] + 0.8 * row["score 1"] <= 0.5) * row.get("weight", 1.0)
-            for row in there
-        )
-        total = sum(row.get("weight", 1.0) for row in there)
-        assert point.tpr == pytest.approx(taken / total)
-
-
-def test_rows_that_cannot_be_used(spark):
-    table = pa.table({"s": [0.1, None, float("nan"), 0.3], "l": [0, 1, 0, 1]})
-    roles = Roles(("s",), loss="l")
-    with pytest.raises(dm.InvalidInputError, match=r"'s' is missing or NaN in 2 rows"):
-        source_of(spark, table, roles).overview()
-    kept = source_of(spark, table, roles, missing="drop")
-    assert kept.overview().rows == 2
-    with pytest.raises(dm.InvalidInputError, match="no column 'x'"):
-        source_of(spark, table, Roles(("x",), loss="l"))
 
 
 def test_files_and_frames(spark, tmp_path):
@@ -149,37 +84,23 @@ def test_sql_decides_as_the_rule_does(spark, legacy):
         assert found[f"r{i}"].to_pylist() == expected(rule)
 
 
-CONNECT = """
-import os, sys
-os.environ["PYSPARK_PYTHON"], os.environ["SPARK_LOCAL_IP"] = sys.executable, "127.0.0.1"
-import numpy as np
-from pyspark.sql import SparkSession
-from scored_tables import check_answers, table_of
-from streams import check_against_memory, random_sample
-import demur as dm
-from demur.sources.spark import SparkSource
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
-rng = np.random.default_rng(0)
-sample = random_sample(rng)
-source = SparkSource(spark.createDataFrame(table_of(sample, rng)[0]), table_of(sample, rng)[1])
-assert "connect" in type(source._native).__module__
-check_answers(source, sample, rng)
-model = dm.TprFprModel(0.3, 0.5)
-tuned = lambda: dm.tune(source, model)
-print(check_against_memory(sample, tuned, model, directions=None, ood="pooled"))
-spark.stop()
-"""
-
-
 def test_connect():
     """A process of its own: one process has either a classic or a Connect session."""
     need_java()
     pytest.importorskip("grpc")
-    path = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *sys.path])
+    tests = [
+        "test_answers[1]",
+        "test_tuning_is_that_of_memory[0]",
+        "test_points_by_day",
+        "test_rows_that_cannot_be_used",
+    ]
+    module = Path(__file__).with_name("test_sources.py")
     done = subprocess.run(
-        [sys.executable, "-c", CONNECT],
-        env=os.environ | {"PYTHONPATH": path},
+        # Warnings of the client are none of demur's.
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
+        + [f"{module}::TestSpark::{test}" for test in tests],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "SPARK_REMOTE": "local[2]"},
         capture_output=True,
         text=True,
     )
-    assert done.stdout.split()[-1:] == ["optimal"], done.stderr
+    assert f"{len(tests)} passed" in done.stdout, done.stdout + done.stderr

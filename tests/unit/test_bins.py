@@ -5,7 +5,7 @@ import pytest
 
 from demur.core.bins import Bins, axis_for
 from demur.core.points import Masses, exponent_of
-from demur.sources.finder import Finder
+from demur.sources.counting.cells import BinFinder
 
 SHAPES = {
     "normal": lambda rng, n: rng.normal(size=n),
@@ -37,7 +37,7 @@ def test_bins_are_intervals_with_exact_edges(shape, bins):
     assert (np.diff(found[np.argsort(scores)]) >= 0).all()
     assert found.min() >= 0 and found.max() < axis.bins
     np.testing.assert_array_equal(found, np.searchsorted(axis.edges(), scores, side="right"))
-    np.testing.assert_array_equal(Finder(axis).bin(scores), found)
+    np.testing.assert_array_equal(BinFinder(axis).bin(scores), found)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -11,7 +11,7 @@ from commands import FORMATS, write_table
 
 from demur import _files
 from demur.errors import InvalidInputError
-from demur.sources import batches, files
+from demur.sources import files, record_batches
 
 
 def awkward_table():
@@ -54,7 +54,7 @@ def test_csv_settles_on_a_type_after_the_whole_column(tmp_path):
     assert columns["set"][-2:].tolist() == ["svhn", "id"]
     stream = files.open_stream(tmp_path / "t.csv")
     streamed = np.concatenate(
-        [batches.batch_numbers(b, "s", text=True, first_row=0) for b in stream.batches]
+        [record_batches.batch_numbers(b, "s", text=True, first_row=0) for b in stream.batches]
     )
     np.testing.assert_array_equal(streamed, columns["s"])
 
@@ -68,10 +68,10 @@ def test_numbers_with_offsets_and_gaps_in_slices():
         for start, length in ((0, 100), (3, 50), (17, 83), (99, 1), (40, 0)):
             part = array.slice(start, length)
             expected = np.where(gaps, np.nan, values)[start : start + length]
-            np.testing.assert_array_equal(files.floats(part), expected)
+            np.testing.assert_array_equal(record_batches.floats(part), expected)
     flags = pa.array(values > 0, mask=gaps).slice(11, 60)
     np.testing.assert_array_equal(
-        files.floats(flags), np.where(gaps, np.nan, values > 0)[11:71].astype(float)
+        record_batches.floats(flags), np.where(gaps, np.nan, values > 0)[11:71].astype(float)
     )
 
 
@@ -79,11 +79,11 @@ def test_numbers_with_offsets_and_gaps_in_slices():
 def test_text_that_is_no_number_is_named_by_row(text):
     batch = pa.record_batch({"s": ["1", " 2 ", "NaN", "", text]})
     with pytest.raises(InvalidInputError, match=re.escape(f"column 's', row 14 is {text!r}")):
-        batches.batch_numbers(batch, "s", text=True, first_row=10)
+        record_batches.batch_numbers(batch, "s", text=True, first_row=10)
     with pytest.raises(InvalidInputError, match="column 's' holds string, not numbers"):
-        batches.batch_numbers(batch, "s", text=False, first_row=10)
+        record_batches.batch_numbers(batch, "s", text=False, first_row=10)
     np.testing.assert_array_equal(
-        batches.batch_numbers(batch.slice(0, 4), "s", text=True, first_row=0),
+        record_batches.batch_numbers(batch.slice(0, 4), "s", text=True, first_row=0),
         [1, 2, np.nan, np.nan],
     )
 

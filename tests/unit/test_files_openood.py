@@ -157,38 +157,6 @@ def test_forged_and_damaged_pickles_are_refused(tmp_path):
         openood_columns({"f": path})
 
 
-def doubled(levels):
-    """Return opcodes for a tuple that holds a tuple twice, and so on: 2**levels parts to visit."""
-    return b"K\x01K\x02\x86" + b"2\x86" * levels
-
-
-def test_containers_that_are_shared_many_times_are_visited_once(tmp_path):
-    path = tmp_path / "n.pkl"
-    path.write_bytes(b"\x80\x02" + doubled(60) + b".")
-    assert len(path.read_bytes()) < 400
-    item, depth = read_pickle(path), 0
-    while isinstance(item[0], list):
-        assert item[0] is item[1]
-        item, depth = item[0], depth + 1
-    assert (item, depth) == ([1, 2], 60)
-    # As a key of a dict, a member of a set, the code of a dtype and in the place of the scores.
-    for content in (
-        b"}" + doubled(60) + b"K\x01s.",
-        b"cbuiltins\nset\n](" + doubled(60) + b"e\x85R.",
-        b"cbuiltins\nfrozenset\n](" + doubled(60) + b"e\x85R.",
-        b"ccollections\nOrderedDict\n](" + doubled(60) + b"e\x85R.",
-        b"cnumpy\ndtype\n" + doubled(60) + b"K\x00K\x01\x87R.",
-        b"c_codecs\nencode\nX\x01\x00\x00\x00a" + doubled(60) + b"\x86R.",
-    ):
-        path.write_bytes(b"\x80\x02" + content)
-        with pytest.raises(dm.InvalidInputError):
-            read_pickle(path)
-    scores = b"}X\x02\x00\x00\x00id}X\x04\x00\x00\x00test](" + 3 * doubled(60)
-    path.write_bytes(b"\x80\x02" + scores + b"essX\x03\x00\x00\x00ood}s.")
-    with pytest.raises(dm.InvalidInputError, match="'id' is not three arrays"):
-        openood_columns({"n": path})
-
-
 def folder_of(path, seed=0, shift=0.0):
     path.mkdir()
     rng = np.random.default_rng(seed)

@@ -18,7 +18,7 @@ from demur.adapters.pickles import read_pickle
 from demur.core.columns import guess, listing, sample_from_columns
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.sources.npz import npz_columns, npz_names
+from demur.sources.files import npz_columns, npz_names
 
 PREDICTION, LABEL, SET = "prediction", "label", "set"
 """Names of the columns beside the scores."""

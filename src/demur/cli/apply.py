@@ -20,8 +20,7 @@ from demur.cli.progress import Progress
 from demur.cli.texts import echo_json
 from demur.core.rule import Rule
 from demur.errors import InvalidInputError
-from demur.sources.files import file_format, open_stream
-from demur.sources.partitions import find_partitions, is_partitioned
+from demur.sources.files import file_format, find_partitions, is_partitioned, open_stream
 
 _EXAMPLES = """\b
 Examples:

@@ -13,9 +13,13 @@ from demur._arrays import BoolArray, FloatArray
 from demur.core.columns import check_names, floats
 from demur.core.rule import Rule
 from demur.errors import InvalidInputError
-from demur.sources.batches import batch_numbers, decision_schema, open_writer, with_decision
-from demur.sources.files import column_names, file_format, open_stream
-from demur.sources.npz import npz_columns, write_npz
+from demur.sources.files import column_names, file_format, npz_columns, open_stream, write_npz
+from demur.sources.record_batches import (
+    batch_numbers,
+    decision_schema,
+    open_writer,
+    with_decision,
+)
 
 
 @dataclass(slots=True)

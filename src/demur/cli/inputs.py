@@ -188,7 +188,7 @@ def _read_file(
     *,
     need_loss: bool,
 ) -> Rows:
-    from demur.sources.partitions import read_table, table_columns
+    from demur.sources.files import read_table, table_columns
 
     path = str(options.data)
     names = table_columns(path)

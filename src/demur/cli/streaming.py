@@ -66,8 +66,7 @@ class EngineOptions:
         return data.data is not None and self._is_large(data.data)
 
     def _is_large(self, path: str) -> bool:
-        from demur.sources.files import FORMATS, check_input, open_stream
-        from demur.sources.partitions import is_partitioned
+        from demur.sources.files import FORMATS, check_input, is_partitioned, open_stream
 
         # Only files that can be counted in; whatever else is wrong is told by their readers.
         if is_partitioned(path):
@@ -91,7 +90,7 @@ class EngineOptions:
         progress: Progress,
     ) -> Iterator[ScoreSource]:
         """Open DATA as a source."""
-        from demur.sources.opening import open_source
+        from demur.sources.open import open_source
 
         if data.data is None:
             raise click.UsageError("give a file DATA, or --openood score files")
@@ -197,7 +196,7 @@ def _cluster(engine: str) -> Iterator[None]:
     if engine != "dask" or not address:
         yield
         return
-    from demur.sources.dask import dask
+    from demur.sources.engines.dask import dask
 
     try:
         client = dask("distributed").Client(address, timeout=20)

@@ -46,7 +46,7 @@ def distinct_rows(source: ScoreSource) -> Sample:
     Examples
     --------
     >>> from demur.metrics import auroc
-    >>> from demur.sources.arrays import ArraySource
+    >>> from demur.sources.engines.frames import ArraySource
     >>> rows = Sample([0.1, 0.2, 0.2, 0.7], [0, 0, 0, 1], ood_scores=[0.2, 0.9])
     >>> few = distinct_rows(ArraySource(rows))
     >>> few.n_id, auroc(few) == auroc(rows)
@@ -78,7 +78,7 @@ def auroc_within(source: ScoreSource, *, bins: int = _BINS) -> Within:
 
     Examples
     --------
-    >>> from demur.sources.arrays import ArraySource
+    >>> from demur.sources.engines.frames import ArraySource
     >>> rows = Sample([0.1, 0.2, 0.7], [0, 0, 1], ood_scores=[0.2, 0.9])
     >>> auroc_within(ArraySource(rows))
     Within(value=0.75, error=0.0)

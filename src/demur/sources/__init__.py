@@ -1,1 +1,13 @@
-"""Where rows come from: files, as columns by name."""
+"""Where rows come from: files, frames and engines, as sources that can be counted.
+
+`open_source` picks the engine; `columns` says which columns mean what, `files` finds and reads
+tables, `counting` adds up rows in arrays, and each platform is a file in `engines`.
+"""
+
+from demur.sources.open import open_source
+
+__all__ = ["open_source"]
+
+
+def __dir__() -> list[str]:
+    return __all__

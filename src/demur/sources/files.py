@@ -1,25 +1,35 @@
-"""Tables in files: CSV, Parquet, Arrow/Feather through pyarrow, NPZ through NumPy alone.
+"""Tables in files: one file, or the many of a folder or a pattern, whose folders may name columns.
 
-The only place that imports pyarrow, in the function `arrow`.
+CSV, Parquet and Arrow/Feather files are read as record batches, NPZ files through NumPy alone.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from demur._arrays import BoolArray, FloatArray
 from demur.core.columns import guess
-from demur.errors import InvalidInputError, MissingExtraError
-from demur.sources.npz import npz_columns, npz_names
+from demur.errors import InvalidInputError
+from demur.sources.record_batches import (
+    Stream,
+    arrow,
+    column_stream,
+    csv_stream,
+    csv_table,
+    ipc_stream,
+    parquet_stream,
+    to_numpy,
+)
 
 FORMATS = {
     ".csv": "CSV",
@@ -31,21 +41,7 @@ FORMATS = {
 }
 """Formats by the ending of the file's name."""
 
-# Bounds the memory of a stream whatever the size of the file.
-BATCH_ROWS = 1 << 17
-_CSV_BLOCK = 1 << 22
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """A table that is read piece by piece."""
-
-    schema: Any
-    rows: int | None
-    """Number of rows, where the format tells it in advance."""
-    batches: Iterator[Any]
-    text: bool = False
-    """Whether numbers come as the text of a CSV file, so that it can be passed on unchanged."""
+_MAGIC = re.compile(r"[*?\[]")
 
 
 def file_format(path: str | os.PathLike[str]) -> str:
@@ -85,121 +81,22 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
         return npz_columns(path, names)
     if kind == "CSV":
         # Unlike a stream, this looks at the whole column before it settles on a type.
-        arrow_csv = arrow("pyarrow.csv")
         with _reading(path, kind):
-            table = arrow_csv.read_csv(
-                path,
-                parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-                convert_options=arrow_csv.ConvertOptions(include_columns=list(names)),
-            )
+            table = csv_table(path, names)
     else:
         stream = open_stream(path, names)
         table = arrow("pyarrow").Table.from_batches(stream.batches, stream.schema)
-    return {name: _to_numpy(table.column(name)) for name in names}
+    return {name: to_numpy(table.column(name)) for name in names}
 
 
 def open_stream(path: str | os.PathLike[str], names: Sequence[str] | None = None) -> Stream:
     """Open a file to be read batch by batch, all its columns or the named ones."""
     check_input(path)
     kind = file_format(path)
-    open_ = {"CSV": _open_csv, "Parquet": _open_parquet, "NPZ": _open_npz}.get(kind, _open_ipc)
+    open_ = {"CSV": csv_stream, "Parquet": parquet_stream, "NPZ": _npz_stream}.get(kind, ipc_stream)
     with _reading(path, kind):
         stream = open_(os.fspath(path), None if names is None else list(names))
     return Stream(stream.schema, stream.rows, _guarded(path, kind, stream.batches), stream.text)
-
-
-def _open_csv(path: str, names: list[str] | None) -> Stream:
-    arrow_csv, text = arrow("pyarrow.csv"), arrow("pyarrow").string()
-    read = arrow_csv.ReadOptions(block_size=_CSV_BLOCK)
-    parse = arrow_csv.ParseOptions(newlines_in_values=True)
-    with arrow_csv.open_csv(path, read_options=read, parse_options=parse) as header:
-        every = header.schema.names
-    convert = arrow_csv.ConvertOptions(
-        column_types=dict.fromkeys(every, text), include_columns=names or []
-    )
-    reader = arrow_csv.open_csv(path, read, parse, convert)
-    return Stream(reader.schema, None, iter(reader), text=True)
-
-
-def _open_parquet(path: str, names: list[str] | None) -> Stream:
-    # Small reads instead of whole row groups, which a writer can make as large as the file.
-    file = arrow("pyarrow.parquet").ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
-    batches = file.iter_batches(BATCH_ROWS, columns=names)
-    return _selected(Stream(file.schema_arrow, file.metadata.num_rows, batches), names)
-
-
-def _open_ipc(path: str, names: list[str] | None) -> Stream:
-    ipc, source = arrow("pyarrow.ipc"), arrow("pyarrow").memory_map(path)
-    if source.read(6) == b"ARROW1":
-        reader = ipc.open_file(source)
-        batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-    else:
-        source.seek(0)
-        reader = batches = ipc.open_stream(source)
-    pieces = (piece for batch in batches for piece in _pieces(batch))
-    return _selected(Stream(reader.schema, None, pieces), names)
-
-
-def _selected(stream: Stream, names: list[str] | None) -> Stream:
-    """Keep the named columns; asked for "a", Parquet also hands out "a.b"."""
-    if names is None:
-        return stream
-    fields = [stream.schema.field(name) for name in names]
-    schema = arrow("pyarrow").schema(fields, stream.schema.metadata)
-    return Stream(schema, stream.rows, (batch.select(names) for batch in stream.batches))
-
-
-def _open_npz(path: str, names: list[str] | None) -> Stream:
-    columns = npz_columns(path, npz_names(path) if names is None else names)
-    table = arrow("pyarrow").table(columns)
-    return Stream(table.schema, table.num_rows, iter(table.to_batches(max_chunksize=BATCH_ROWS)))
-
-
-def _pieces(batch: Any) -> Iterator[Any]:
-    return (batch.slice(start, BATCH_ROWS) for start in range(0, batch.num_rows, BATCH_ROWS))
-
-
-def floats(array: Any) -> FloatArray:
-    """Return an Arrow array of numbers as floats, NaN where a value is missing."""
-    pa = arrow("pyarrow")
-    # Arrow casts booleans to integers only.
-    whole = array.cast(pa.int8()) if pa.types.is_boolean(array.type) else array
-    values = _raw(whole.cast(pa.float64(), safe=False))
-    return np.where(_bits(array.is_null()), np.nan, values) if array.null_count else values
-
-
-def _to_numpy(column: Any) -> npt.NDArray[Any]:
-    types = arrow("pyarrow").types
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    numeric = types.is_integer(column.type) or types.is_floating(column.type)
-    if is_number(column.type):
-        convert = _raw if numeric and column.null_count == 0 else floats
-        parts = [convert(chunk) for chunk in column.chunks]
-        return np.concatenate(parts) if parts else np.empty(0)
-    values = np.empty(len(column), object)
-    values[:] = column.to_pylist()
-    return values
-
-
-def _raw(array: Any) -> npt.NDArray[Any]:
-    """Return numbers as they are stored; Arrow's own conversions import pandas if they can."""
-    dtype = np.dtype(array.type.to_pandas_dtype())
-    start = array.offset * dtype.itemsize
-    return np.frombuffer(array.buffers()[1] or b"", dtype, len(array), start)
-
-
-def _bits(array: Any) -> BoolArray:
-    stored = np.frombuffer(array.buffers()[1], np.uint8)
-    bits = np.unpackbits(stored, count=array.offset + len(array), bitorder="little")
-    return bits[array.offset :].astype(np.bool_)
-
-
-def is_number(kind: Any) -> bool:
-    """Return whether values of this Arrow type can be read as floats."""
-    types = arrow("pyarrow").types
-    checks = types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null
-    return any(check(kind) for check in checks)
 
 
 def _guarded(path: Any, kind: str, batches: Iterator[Any]) -> Iterator[Any]:
@@ -216,9 +113,161 @@ def _reading(path: Any, kind: str) -> Iterator[None]:
         raise InvalidInputError(f"cannot read {os.fspath(path)!r} as {kind}: {reason}") from None
 
 
-def arrow(module: str) -> Any:
-    """Import a part of pyarrow, which is an extra."""
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """The files, in the order of their names, and the folder they all lie in."""
+
+    root: Path
+    files: tuple[Path, ...]
+
+
+def is_partitioned(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path means many files: a folder, or a pattern that is no file itself.
+
+    Examples
+    --------
+    >>> is_partitioned("scores/*.parquet"), is_partitioned("scores.parquet")
+    (True, False)
+    """
+    text = os.fspath(path)
+    return os.path.isdir(text) or (bool(_MAGIC.search(text)) and not os.path.exists(text))
+
+
+def find_partitions(path: str | os.PathLike[str]) -> Partitions:
+    """Return the files of a folder, with all its subfolders, or those that match a pattern.
+
+    Names that begin with ``_`` or ``.`` are skipped, as Spark and Hive do: they are notes and
+    unfinished files. So are files in a folder that have the ending of no table.
+    """
+    text = os.fspath(path)
+    if os.path.isdir(text):
+        root, pattern = Path(text), "**/*"
+    else:
+        parts = Path(text).parts
+        plain = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
+        root, pattern = Path(*parts[:plain]), str(Path(*parts[plain:]))
+    found = [
+        file
+        for file in sorted(root.glob(pattern))
+        if file.is_file() and not _is_hidden(file.relative_to(root))
+    ]
+    if os.path.isdir(text):
+        found = [file for file in found if file.suffix.lower() in FORMATS]
+    if not found:
+        raise InvalidInputError(
+            f"{text!r} holds no file that ends in one of {', '.join(FORMATS)}"
+            if os.path.isdir(text)
+            else f"no file matches {text!r}"
+        )
+    return Partitions(root, tuple(found))
+
+
+def find_files(
+    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+) -> tuple[tuple[str, ...], str]:
+    """Return the files that a path, a pattern, a folder or a list of those means, and their format.
+
+    Only formats that can be counted in without holding the rows.
+    """
+    paths = [data] if isinstance(data, (str, os.PathLike)) else list(data)
+    files: list[str] = []
+    for path in paths:
+        if is_partitioned(path):
+            files += [str(file) for file in find_partitions(path).files]
+        else:
+            check_input(path)
+            files.append(os.fspath(path))
+    if not files:
+        raise InvalidInputError("data is an empty list: give at least one file")
+    kinds = {file_format(file): file for file in files}
+    for kind, file in kinds.items():
+        if kind not in ("Parquet", "CSV"):
+            raise InvalidInputError(
+                f"{file!r} is {kind}, which is read into memory only; "
+                "write it as Parquet, or use Sample"
+            )
+    if len(kinds) > 1:
+        raise InvalidInputError(
+            f"the files are of different formats: {', '.join(sorted(kinds.values()))}"
+        )
+    return tuple(files), next(iter(kinds))
+
+
+def hive_columns(file: str | os.PathLike[str]) -> list[str]:
+    """Return the columns that the folders of a file name, as in ``day=1/scores.parquet``.
+
+    Examples
+    --------
+    >>> hive_columns("scores/year=2025/day=1/part.parquet")
+    ['year', 'day']
+    """
+    return [part.partition("=")[0] for part in Path(file).parts if "=" in part]
+
+
+def table_columns(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the columns of a file, or of the first of many."""
+    return column_names(find_partitions(path).files[0] if is_partitioned(path) else path)
+
+
+def read_table(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    """Return the named columns of a file or of many, one after the other, as `read_columns`."""
+    if not is_partitioned(path):
+        return read_columns(path, names)
+    parts = [read_columns(file, names) for file in find_partitions(path).files]
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.parts)
+
+
+def npz_names(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the arrays."""
+    with _archive(path) as archive:
+        return list(archive.files)
+
+
+def npz_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    """Return the named arrays, which must be one-dimensional and of one length."""
+    with _archive(path) as archive:
+        columns = {name: archive[name] for name in names}
+    for name, column in columns.items():
+        if column.ndim != 1:
+            raise InvalidInputError(
+                f"{os.fspath(path)!r}: array {name!r} has shape {column.shape}; "
+                "a column has one dimension"
+            )
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InvalidInputError(
+            f"{os.fspath(path)!r}: the arrays are of different lengths: "
+            + ", ".join(f"{name!r} {length}" for name, length in lengths.items())
+        )
+    return columns
+
+
+def write_npz(file: BinaryIO, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write an archive; unlike `numpy.savez` under any names."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, column in columns.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, column, allow_pickle=False)
+
+
+@contextmanager
+def _archive(path: str | os.PathLike[str]) -> Iterator[Any]:
+    # NumPy takes any other file for a pickle and says so.
+    if not zipfile.is_zipfile(path):
+        raise InvalidInputError(f"cannot read {os.fspath(path)!r} as NPZ: it is no such archive")
     try:
-        return import_module(module)
-    except ModuleNotFoundError:
-        raise MissingExtraError("pyarrow", "files") from None
+        with np.load(path, allow_pickle=False) as archive:
+            yield archive
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        reason = " ".join(str(error).split())
+        if "allow_pickle" in reason:
+            reason = "it holds Python objects, and reading those could run code"
+        raise InvalidInputError(f"cannot read {os.fspath(path)!r} as NPZ: {reason}") from None
+
+
+def _npz_stream(path: str, names: list[str] | None) -> Stream:
+    return column_stream(npz_columns(path, npz_names(path) if names is None else names))

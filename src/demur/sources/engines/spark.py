@@ -1,26 +1,27 @@
-"""Rows of a Spark DataFrame, classic or Connect, counted by the cluster."""
+"""Rows of a Spark DataFrame, classic or Connect, counted by the cluster.
+
+The only place that imports pyspark, in the function `spark`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 
 from demur._arrays import IntArray
 from demur.core.bins import Axis, Bins
 from demur.errors import InvalidInputError, MissingExtraError
-from demur.sources.files import arrow
-from demur.sources.pushed import PushedSource
-from demur.sources.standard import Table
-
-if TYPE_CHECKING:
-    import narwhals.stable.v2 as nw
+from demur.sources.engines.base import PushdownSource
+from demur.sources.engines.expressions import Table
+from demur.sources.record_batches import arrow
 
 
-class SparkSource(PushedSource):
+class SparkSource(PushdownSource):
     """Rows of a Spark DataFrame, classic or Connect.
 
     Parameters
@@ -54,8 +55,6 @@ class SparkSource(PushedSource):
         Conditions for all of them would become a method of more than 8000 bytes, which Java
         interprets and does not compile.
         """
-        import narwhals.stable.v2 as nw
-
         functions = spark("pyspark.sql.functions")
         temporary = [f"{name}_{score}" for score in self._scores]
         # No score is missing; where Spark knows that, its code is a third as long.
@@ -132,7 +131,7 @@ def _key(bins: Bins, cut: Sequence[str], pieces: Sequence[str]) -> Any:
     return functions.coalesce(key, functions.lit(-1).cast("long"))
 
 
-def read_spark(paths: Sequence[str], kind: str) -> Any:
+def read_files(paths: Sequence[str], kind: str) -> Any:
     """Return files as a frame of the active Spark session, or else of a new one."""
     sql = spark("pyspark.sql")
     try:

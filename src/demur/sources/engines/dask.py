@@ -2,7 +2,7 @@
 
 Every task is a function of its partition alone, so one that is repeated after a worker was lost
 gives the same numbers. The workers need demur; the rows do not leave them, but for the marked
-ones.
+ones. The only place that imports dask, in the function `dask`.
 """
 
 from __future__ import annotations
@@ -12,35 +12,27 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 
 from demur.core.bins import Bins
 from demur.core.columns import check_names
 from demur.core.rule import Rule
-from demur.core.source import (
-    MEMORY,
-    Cells,
-    Histogram,
-    Measure,
-    Overview,
-    Rows,
-    Strip,
-    Tally,
-)
+from demur.core.source import MEMORY, Cells, Histogram, Measure, Overview, Rows, Strip, Tally
 from demur.errors import DemurError, InvalidInputError, MissingExtraError
-from demur.sources.batched import BatchedSource, joined_rows
-from demur.sources.counting import take
-from demur.sources.frames import labelled_groups, standard_rows
-from demur.sources.looking import overview_of, regrouped
-from demur.sources.merging import merged_histograms, merged_tallies
-from demur.sources.roles import Roles
-from demur.sources.standard import Missing, Standard, Table
+from demur.sources.columns import Missing, Roles
+from demur.sources.counting.cells import joined_rows, take
+from demur.sources.counting.histograms import merged_histograms
+from demur.sources.engines.base import BaseSource
+from demur.sources.engines.expressions import StandardRows, Table
+from demur.sources.engines.frames import BatchedSource, labelled_groups, standard_rows
+from demur.sources.engines.group_sums import merged_tallies, overview_of, regrouped
 
 # Histograms that one task adds up.
 _FAN = 8
 
 
-class DaskSource:
+class DaskSource(BaseSource):
     """Rows of a Dask DataFrame.
 
     Parameters
@@ -76,20 +68,9 @@ class DaskSource:
         memory: int = MEMORY,
         client: Any = None,
     ) -> None:
-        import narwhals.stable.v2 as nw
-
-        self._standard = Standard.of(nw.from_native(frame), roles, missing)
-        self._frame, self._memory, self._client = frame, memory, client
-
-    @property
-    def score_names(self) -> tuple[str, ...]:
-        """Names of the score columns."""
-        return self._standard.roles.scores
-
-    @property
-    def memory(self) -> int:
-        """Bytes that a search may use here."""
-        return self._memory
+        super().__init__(roles.columns, memory=memory)
+        self._standard = StandardRows.of(nw.from_native(frame), roles, missing)
+        self._frame, self._client = frame, client
 
     @cached_property
     def _overview(self) -> Overview:
@@ -104,7 +85,7 @@ class DaskSource:
         """Return about so many rows, chosen by chance."""
         share = rows / max(self._overview.rows, 1)
         parts = self._each(_draw, self._overview.sets, share, seed=seed)
-        return joined_rows(parts, len(self.score_names))
+        return joined_rows(parts, self._columns.count)
 
     def histogram(
         self,
@@ -123,7 +104,7 @@ class DaskSource:
     def rows(self, cells: Cells) -> Rows:
         """Return the rows of some cells."""
         parts = self._each(_find, self._overview.sets, cells)
-        return joined_rows(parts, len(self.score_names))
+        return joined_rows(parts, self._columns.count)
 
     def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
         """Return what `rule` accepts, for each value of the column `by`."""
@@ -186,24 +167,22 @@ class _Partition(BatchedSource):
     """A pandas frame, in which a task counts as for any rows in memory."""
 
     def __init__(
-        self, frame: Any, standard: Standard, sets: tuple[str, ...], by: str | None = None
+        self, frame: Any, standard: StandardRows, sets: tuple[str, ...], by: str | None = None
     ) -> None:
-        import narwhals.stable.v2 as nw
-
-        super().__init__(standard.roles.scores, sets, memory=MEMORY)
+        super().__init__(standard.roles.columns, sets, memory=MEMORY)
         self.held, self._values = standard_rows(nw.from_native(frame), standard, sets, by)
 
-    def _batches(self, by: str | None = None) -> Iterator[tuple[Rows, Any]]:
+    def _valued(self, by: str | None) -> Iterator[tuple[Rows, Any]]:
         yield self.held, self._values
 
 
-def _look(frame: Any, standard: Standard) -> Table:
-    import narwhals.stable.v2 as nw
-
+def _look(frame: Any, standard: StandardRows) -> Table:
     return labelled_groups(nw.from_native(frame), standard)
 
 
-def _draw(frame: Any, standard: Standard, sets: tuple[str, ...], share: float, seed: Any) -> Rows:
+def _draw(
+    frame: Any, standard: StandardRows, sets: tuple[str, ...], share: float, seed: Any
+) -> Rows:
     rows = _Partition(frame, standard, sets).held
     chance = np.random.default_rng(seed).random(len(rows.loss))
     return take(rows, np.flatnonzero(chance < share))
@@ -211,7 +190,7 @@ def _draw(frame: Any, standard: Standard, sets: tuple[str, ...], share: float, s
 
 def _count(
     frame: Any,
-    standard: Standard,
+    standard: StandardRows,
     sets: tuple[str, ...],
     bins: Bins,
     measure: Measure,
@@ -221,13 +200,13 @@ def _count(
     return _Partition(frame, standard, sets).histogram(bins, measure, strips=strips, within=within)
 
 
-def _find(frame: Any, standard: Standard, sets: tuple[str, ...], cells: Cells) -> Rows:
+def _find(frame: Any, standard: StandardRows, sets: tuple[str, ...], cells: Cells) -> Rows:
     return _Partition(frame, standard, sets).rows(cells)
 
 
 def _tally(
     frame: Any,
-    standard: Standard,
+    standard: StandardRows,
     sets: tuple[str, ...],
     rule: Rule,
     measure: Measure,
@@ -236,7 +215,7 @@ def _tally(
     return _Partition(frame, standard, sets, by).tally(rule, measure, by=by)
 
 
-def read_dask(paths: Sequence[str], kind: str) -> Any:
+def read_files(paths: Sequence[str], kind: str) -> Any:
     """Return files as a Dask DataFrame."""
     frames = dask("dask.dataframe")
     given = list(paths) if len(paths) > 1 else paths[0]

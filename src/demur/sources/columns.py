@@ -1,13 +1,18 @@
-"""Which columns of a table mean what."""
+"""Which columns of a table mean what, and what becomes of rows that lack a value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from demur.core.scores import ScoreColumns
 from demur.errors import InvalidInputError
 
 LOSSES = ("zero_one", "absolute")
 """Losses of a label and a prediction."""
+
+Missing = Literal["error", "drop"]
+"""Rows that lack a value are refused, or left out."""
 
 _SINGLE = ("loss", "label", "prediction", "ood", "weight")
 
@@ -40,9 +45,13 @@ class Roles:
             raise InvalidInputError(
                 f"loss_function must be one of {', '.join(LOSSES)}, got {self.loss_function!r}"
             )
-        for name in self.confidence:
-            if name not in self.scores:
-                raise InvalidInputError(f"confidence: {name!r} is not one of the scores")
+        # Refuses a confidence that is none of the scores.
+        _ = self.columns
+
+    @property
+    def columns(self) -> ScoreColumns:
+        """The scores by name, and the sense of each."""
+        return ScoreColumns.of(self.scores, confidence=self.confidence, count=len(self.scores))
 
     def used(self) -> list[tuple[str, str]]:
         """Return the columns with the arguments that name them."""

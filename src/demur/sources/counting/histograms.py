@@ -1,24 +1,32 @@
-"""Histograms of batches of rows held in arrays, and how those of partitions are merged."""
+"""Adding up rows by cell and along strips, batch by batch, and what many counters found.
+
+Which side of a threshold a whole cell is on follows from its corners, because products and sums
+round monotonically. So only the rows of cells that a strip passes through are looked at one by
+one; the others come from the histogram. Where its cells are not those of the scores, all rows are
+looked at.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.core.bins import Bins
+from demur.core.scores import combine
 from demur.core.source import Cells, Histogram, Measure, Profile, Rows, Strip
-from demur.sources.finder import Finder
-from demur.sources.profiles import ProfileCounter
+from demur.sources.counting.cells import BinFinder, CellFinder, key_of, take
 
 # Grids of more cells than this are counted batch by batch, and what is found merged.
 _DENSE = 1 << 23
 _PENDING = 1 << 20
+_LARGEST = float(np.finfo(np.float64).max)
 
 
-class Counter:
+class HistogramCounter:
     """Adds up rows by cell, batch by batch; each batch once."""
 
     def __init__(
@@ -29,17 +37,17 @@ class Counter:
         strips: Sequence[Strip] = (),
         within: Cells | None = None,
     ) -> None:
-        self._bins, self._measure, self._within = bins, measure, within
-        self._finders = [Finder(axis) for axis in bins.axes]
+        self._bins, self._measure = bins, measure
+        self._finders = [BinFinder(axis) for axis in bins.axes]
         self._coarse = None if within is None else CellFinder(within)
         dense = bins.cells <= (_DENSE if within is None else _DENSE // 4)
-        self._table = _Table(bins.cells, len(bins.axes), measure) if dense else None
+        self._table = _CellSums(bins.cells, len(bins.axes), measure) if dense else None
         self._parts: list[Histogram] = []
         self._pending = 0
         self._infinite = np.zeros(2 + measure.columns, np.int64)
         plain = within is None and bins.weights is None
         self._strips = (
-            ProfileCounter(strips, self._finders if plain else None, measure) if strips else None
+            _ProfileCounter(strips, self._finders if plain else None, measure) if strips else None
         )
         self._inexact = np.zeros(2, bool)
 
@@ -59,7 +67,7 @@ class Counter:
             self._table.add(key, rows, values)
             return
         distinct, place = np.unique(key, return_inverse=True)
-        table = _Table(len(distinct), len(self._finders), self._measure)
+        table = _CellSums(len(distinct), len(self._finders), self._measure)
         table.add(place, rows, values)
         self._keep(table.histogram(distinct))
 
@@ -68,8 +76,8 @@ class Counter:
         if self._table is not None:
             counted = self._table.histogram(np.arange(self._bins.cells))
         else:
-            empty = _Table(0, len(self._finders), self._measure).histogram(np.empty(0, np.int64))
-            counted = merged([empty, *self._parts])
+            empty = _CellSums(0, len(self._finders), self._measure).histogram(np.empty(0, np.int64))
+            counted = _merged_cells([empty, *self._parts])
         profiles: tuple[Profile, ...] = ()
         if self._strips is not None:
             profiles = self._strips.result(counted)
@@ -88,7 +96,7 @@ class Counter:
         self._parts.append(part)
         self._pending += len(part.key)
         if self._pending > _PENDING:
-            self._parts = [merged(self._parts)]
+            self._parts = [_merged_cells(self._parts)]
             self._pending = len(self._parts[0].key) // 2
 
     def _without_infinite(self, rows: Rows) -> Rows:
@@ -103,46 +111,7 @@ class Counter:
         return take(rows, np.flatnonzero(~infinite))
 
 
-class CellFinder:
-    """Tells which rows are in some cells."""
-
-    def __init__(self, cells: Cells) -> None:
-        self._finders = [Finder(axis) for axis in cells.bins.axes]
-        self._bins, self._key = cells.bins, cells.key
-        self._table: BoolArray | None = None
-        if cells.bins.cells <= 8 * _DENSE:
-            self._table = np.zeros(cells.bins.cells, bool)
-            self._table[cells.key] = True
-
-    def rows(self, scores: FloatArray) -> IntArray:
-        """Return the places of the rows that are in the cells; scores must be finite."""
-        key = key_of(self._finders, self._bins.values(scores))
-        if self._table is not None:
-            return np.flatnonzero(self._table.take(key))
-        place = np.searchsorted(self._key, key)
-        return np.flatnonzero(np.append(self._key, -1).take(place) == key)
-
-
-def key_of(finders: Sequence[Finder], values: FloatArray) -> IntArray:
-    """Return the cell of each row, as `Bins.key` does, given `Bins.values`."""
-    key = finders[0].bin(values[:, 0]).astype(np.int64)
-    for finder, column in zip(finders[1:], values.T[1:], strict=True):
-        key *= len(finder.edges) + 1
-        key += finder.bin(column)
-    return key
-
-
-def take(rows: Rows, places: IntArray) -> Rows:
-    """Return some of the rows."""
-    return Rows(
-        rows.scores.take(places, axis=0),
-        rows.group.take(places),
-        rows.loss.take(places),
-        None if rows.weight is None else rows.weight.take(places),
-    )
-
-
-class _Table:
+class _CellSums:
     """Running sums and extremes of numbered cells."""
 
     def __init__(self, cells: int, scores: int, measure: Measure) -> None:
@@ -160,7 +129,7 @@ class _Table:
             np.minimum.at(low, cell, column)
             np.maximum.at(high, cell, column)
         if self._measure.plain:
-            np.add.at(self._counts, cell * self._kinds + kind_of(rows, self._measure), 1)
+            np.add.at(self._counts, cell * self._kinds + _kind_of(rows, self._measure), 1)
             return
         masses = self._measure.masses(rows)
         self._inexact |= masses.inexact
@@ -189,13 +158,104 @@ class _Table:
         return Histogram(key[held], low, high, *columns, infinite, inexact)
 
 
-def kind_of(rows: Rows, measure: Measure) -> IntArray:
+def _kind_of(rows: Rows, measure: Measure) -> IntArray:
     """Return 0 for rows without loss, 1 for those with loss 1, and 2 + OOD set, all plain."""
     ood = 2 + rows.group if measure.sets else np.int64(2)
     return np.where(rows.group < 0, rows.loss.astype(np.int64), ood)
 
 
-def merged(parts: Iterable[Histogram]) -> Histogram:
+class _ProfileCounter:
+    """Counts along strips, batch by batch."""
+
+    def __init__(
+        self, strips: Sequence[Strip], finders: Sequence[BinFinder] | None, measure: Measure
+    ) -> None:
+        """Count along `strips`; `finders` are those of a histogram of all rows by scores."""
+        self._measure = measure
+        self._strips = [_StripSums(strip, finders, measure) for strip in strips]
+        self._touched: BoolArray | None = None
+        if finders is not None:
+            self._touched = np.logical_or.reduce([strip.touched for strip in self._strips])
+
+    def add(self, rows: Rows, key: IntArray) -> None:
+        """Count a batch, given the cells of its rows."""
+        picked = rows
+        if self._touched is not None:
+            some = np.flatnonzero(self._touched.take(key))
+            key = key.take(some)
+            picked = take(rows, some)
+        masses = self._measure.masses(picked)
+        table = np.vstack([masses.id, masses.loss, masses.ood])
+        for strip in self._strips:
+            strip.add(picked.scores, key, table)
+
+    def result(self, histogram: Histogram) -> tuple[Profile, ...]:
+        """Return the profiles, given the masses of all cells."""
+        table = np.vstack([histogram.id, histogram.loss, histogram.ood])
+        return tuple(strip.profile(histogram.key, table) for strip in self._strips)
+
+
+class _StripSums:
+    """Running sums between the thresholds of one strip."""
+
+    def __init__(self, strip: Strip, finders: Sequence[BinFinder] | None, measure: Measure) -> None:
+        self._weights = strip.weights
+        thresholds = np.linspace(strip.low, strip.high, max(2, strip.steps))
+        self._thresholds = np.unique(thresholds)
+        self._below = self.touched = np.empty(0, bool)
+        if finders is not None:
+            least, most = _corner_values(strip.weights, finders)
+            self._below = (most <= strip.low).ravel()
+            self.touched = ~self._below & (least <= strip.high).ravel()
+        self._sums = np.zeros((2 + measure.columns, len(self._thresholds) + 1), np.int64)
+
+    def add(self, scores: FloatArray, key: IntArray, masses: IntArray) -> None:
+        slot = np.searchsorted(self._thresholds, combine(self._weights, scores))
+        if len(self.touched):
+            # Cells that are below come with the histogram.
+            own = np.flatnonzero(self.touched.take(key))
+            slot, masses = slot[own], masses[:, own]
+        for sums, column in zip(self._sums, masses, strict=True):
+            np.add.at(sums, slot, column)
+
+    def profile(self, key: IntArray, masses: IntArray) -> Profile:
+        total = np.cumsum(self._sums[:, :-1], axis=1)
+        if len(self._below):
+            total += masses[:, self._below[key]].sum(axis=1, keepdims=True)
+        return Profile(self._thresholds, total[0], total[2:], total[1])
+
+
+def _corner_values(
+    weights: tuple[float, ...], finders: Sequence[BinFinder]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the smallest and the largest value that a row of each cell can have."""
+    least, most = np.zeros(1), np.zeros(1)
+    with np.errstate(over="ignore"):
+        for place, (weight, finder) in enumerate(zip(weights, finders, strict=True)):
+            low = weight * np.append(-_LARGEST, finder.edges)
+            high = weight * np.append(np.nextafter(finder.edges, -np.inf), _LARGEST)
+            if weight < 0:
+                low, high = high, low
+            least = low if place == 0 else least[:, None] + low
+            most = high if place == 0 else most[:, None] + high
+    return least, most
+
+
+def merged_histograms(parts: Sequence[Histogram]) -> Histogram:
+    """Return the histogram of all parts, with profiles; the thresholds of these are the same."""
+    profiles = tuple(
+        Profile(
+            strip[0].threshold,
+            sum(profile.id for profile in strip),
+            sum(profile.ood for profile in strip),
+            sum(profile.loss for profile in strip),
+        )
+        for strip in zip(*(part.profiles for part in parts), strict=True)
+    )
+    return replace(_merged_cells(parts), profiles=profiles)
+
+
+def _merged_cells(parts: Iterable[Histogram]) -> Histogram:
     """Return the histogram of all rows, given those of disjoint parts without strips."""
     parts = list(parts)
     keys = np.concatenate([part.key for part in parts])

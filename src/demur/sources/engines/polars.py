@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 
 from demur.core.source import Rows
-from demur.sources.scanned import ScannedSource
-from demur.sources.standard import Table
-
-if TYPE_CHECKING:
-    import narwhals.stable.v2 as nw
+from demur.sources.engines.base import ScannedSource
+from demur.sources.engines.expressions import Table
 
 _BATCH = 1 << 17
 
@@ -34,7 +32,7 @@ class PolarsSource(ScannedSource):
     Examples
     --------
     >>> import demur, polars
-    >>> from demur.sources.roles import Roles
+    >>> from demur.sources.columns import Roles
     >>> frame = polars.LazyFrame({"s": [0.1, 0.2, 0.9], "l": [0, 1, 0], "o": [0, 0, 1]})
     >>> source = PolarsSource(frame, Roles(("s",), loss="l", ood="o"))
     >>> demur.tune(source, demur.TprFprModel(0.5)).point.selective_risk

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from demur.core.columns import check_names
 from demur.core.source import MEMORY, ScoreSource
 from demur.errors import InvalidInputError
-from demur.sources.files import is_number, open_stream
-from demur.sources.roles import Roles
-from demur.sources.scans import scan_of
-from demur.sources.standard import Missing
+from demur.sources.columns import Missing, Roles
+from demur.sources.engines import engine_of, read_files
+from demur.sources.files import find_files, hive_columns, open_stream
+from demur.sources.record_batches import is_number
 
 Engine = Literal["duckdb", "spark", "dask"]
 
@@ -71,48 +70,11 @@ def open_source(
         raise InvalidInputError(f"engine must be one of {', '.join(get_args(Engine))}")
     if isinstance(data, (str, os.PathLike, list, tuple)):
         if engine == "duckdb":
-            from demur.sources.duckdb import DuckDBSource
+            from demur.sources.engines.duckdb import DuckDBSource
 
             return DuckDBSource(data, roles, missing=missing, memory=memory, progress=progress)
         data = _read(data, engine, roles)
-    return _kind(data)(data, roles, missing=missing, memory=memory)
-
-
-def _kind(frame: Any) -> Callable[..., ScoreSource]:
-    """Return the source that is made for a frame."""
-    import narwhals.stable.v2 as nw
-
-    try:
-        known = nw.from_native(frame)
-    except TypeError:
-        raise InvalidInputError(
-            f"data is a {type(frame).__name__}: give files, or a frame of Spark, Dask, Polars, "
-            "DuckDB, pandas or pyarrow"
-        ) from None
-    if not isinstance(known, nw.LazyFrame):
-        from demur.sources.frames import FrameSource
-
-        return FrameSource
-    implementation = known.implementation
-    if implementation.is_polars():
-        from demur.sources.polars import PolarsSource
-
-        return PolarsSource
-    if implementation.is_duckdb():
-        from demur.sources.duckdb import DuckDBSource
-
-        return DuckDBSource
-    if implementation.is_dask():
-        from demur.sources.dask import DaskSource
-
-        return DaskSource
-    if implementation.is_pyspark() or implementation.is_pyspark_connect():
-        from demur.sources.spark import SparkSource
-
-        return SparkSource
-    raise InvalidInputError(
-        f"data is a lazy frame of {implementation}, which demur cannot count in"
-    )
+    return engine_of(data)(data, roles, missing=missing, memory=memory)
 
 
 def _read(data: Any, engine: Engine, roles: Roles) -> Any:
@@ -122,25 +84,17 @@ def _read(data: Any, engine: Engine, roles: Roles) -> Any:
     if any("://" in path for path in paths):
         kind = "CSV" if paths[0].endswith(".csv") else "Parquet"
     else:
-        scan = scan_of(paths)
-        kind = scan.kind
+        files, kind = find_files(paths)
         if kind == "Parquet":
-            _check_parquet(scan.files, roles)
-    if engine == "spark":
-        from demur.sources.spark import read_spark
-
-        return read_spark(paths, kind)
-    from demur.sources.dask import read_dask
-
-    return read_dask(paths, kind)
+            _check_parquet(files, roles)
+    return read_files(paths, kind, engine)
 
 
 def _check_parquet(files: Sequence[str], roles: Roles) -> None:
     """Refuse a file that is cut short, or lacks a column, or has text where numbers must be."""
     for file in files:
         schema = open_stream(file).schema
-        keys = [part.partition("=")[0] for part in Path(file).parts if "=" in part]
-        check_names([*schema.names, *keys], roles.used(), repr(file))
+        check_names([*schema.names, *hive_columns(file)], roles.used(), repr(file))
         for argument, name in roles.numeric():
             if name in schema.names and not is_number(schema.field(name).type):
                 raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Narwhals expressions for the bin, the masses and the side of a row.
+"""What a row says, as narwhals expressions: its scores, loss, side, masses and bins.
 
 Only operations that every engine rounds alike: comparisons, sums and products of doubles,
 ``floor`` before a cast, and integers.
@@ -7,18 +7,27 @@ Only operations that every engine rounds alike: comparisons, sums and products o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import numpy.typing as npt
 
 from demur.core.bins import Axis
-from demur.core.columns import ID_NAMES
+from demur.core.columns import ID_NAMES, check_names
 from demur.core.sample import POOLED_NAME
-from demur.core.source import Measure
-from demur.sources.roles import Roles
+from demur.core.source import Measure, Rows
+from demur.errors import InvalidInputError
+from demur.sources.columns import Missing, Roles
 
-if TYPE_CHECKING:
-    import narwhals.stable.v2 as nw
+Expr: TypeAlias = nw.Expr
 
-    Expr: TypeAlias = nw.Expr
+Frame: TypeAlias = Any
+"""A narwhals frame, lazy or not."""
+
+Table: TypeAlias = Mapping[str, npt.NDArray[Any]]
+"""Columns that an engine handed over."""
 
 ID_SIDE = -1
 """Side of the ID rows; OOD rows have the number of their set."""
@@ -27,18 +36,86 @@ NO_FLAG, BAD_FLAG = "\ufffdmissing", "\ufffdbad"
 """Labels of the rows whose flag is missing, or neither 0 nor 1."""
 
 
-def score(name: str, roles: Roles) -> Expr:
-    """Return a score as doubt."""
-    import narwhals.stable.v2 as nw
+@dataclass(frozen=True, slots=True)
+class StandardRows:
+    """How the rows of a frame are put under standard names."""
 
+    roles: Roles
+    schema: Mapping[str, Any]
+    missing: Missing
+
+    @classmethod
+    def of(cls, frame: Any, roles: Roles, missing: Missing) -> StandardRows:
+        """Return how for a narwhals frame, if its columns will do."""
+        if missing not in ("error", "drop"):
+            raise InvalidInputError(f'missing must be "error" or "drop", got {missing!r}')
+        schema = dict(frame.collect_schema())
+        check_names(list(schema), roles.used(), "the frame")
+        for argument, name in roles.numeric():
+            if not is_flag(schema[name]):
+                raise InvalidInputError(
+                    f"{argument}: column {name!r} holds {schema[name]}, not numbers"
+                )
+        return cls(roles, schema, missing)
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """Standard names of the scores."""
+        return tuple(f"s{i}" for i in range(len(self.roles.scores)))
+
+    def rows(
+        self,
+        frame: Frame,
+        sets: Sequence[str] = (),
+        *,
+        labels: bool = False,
+        by: str | None = None,
+    ) -> Frame:
+        """Return the rows; "side" tells `sets` apart, "label" is the name of the OOD set."""
+        roles, schema = self.roles, self.schema
+        columns = {
+            standard: score(name, sign)
+            for standard, name, sign in zip(
+                self.scores, roles.scores, roles.columns.signs, strict=True
+            )
+        }
+        # OOD rows have loss 0, whatever the column says.
+        outside = is_ood(roles, schema)
+        columns["loss"] = nw.when(outside).then(nw.lit(0.0)).otherwise(loss(roles, schema))
+        if roles.weight is not None:
+            columns["weight"] = number(roles.weight, schema)
+        needed = list(columns)
+        columns["side"] = side(roles, schema, sets)
+        if labels:
+            columns["label"] = label(roles, schema)
+        if by is not None:
+            check_names(list(schema), [("by", by)], "the frame")
+            columns["by"] = nw.col(by)
+        rows = frame.select(**columns)
+        if self.missing == "drop":
+            for name in needed:
+                rows = rows.filter(~missing(nw.col(name)))
+        return rows
+
+    def fetched(self, table: Table) -> Rows:
+        """Return rows that an engine handed over."""
+        return Rows(
+            # Adding zero turns -0.0 into 0.0.
+            np.column_stack([table[name] for name in self.scores]) + 0.0,
+            table["side"].astype(np.int64),
+            table["loss"].astype(np.float64),
+            table["weight"].astype(np.float64) if self.roles.weight is not None else None,
+        )
+
+
+def score(name: str, sign: float) -> Expr:
+    """Return a score as doubt; the sign of a confidence is -1."""
     value = nw.col(name).cast(nw.Float64)
-    return 0.0 - value if name in roles.confidence else value
+    return 0.0 - value if sign < 0 else value
 
 
 def loss(roles: Roles, schema: Mapping[str, Any]) -> Expr:
     """Return the loss of an ID row, null or NaN where it is missing."""
-    import narwhals.stable.v2 as nw
-
     if roles.loss is not None:
         return number(roles.loss, schema)
     label, prediction = nw.col(str(roles.label)), nw.col(str(roles.prediction))
@@ -53,8 +130,6 @@ def loss(roles: Roles, schema: Mapping[str, Any]) -> Expr:
 
 def number(name: str, schema: Mapping[str, Any]) -> Expr:
     """Return a number or a flag as a double."""
-    import narwhals.stable.v2 as nw
-
     value = nw.col(name)
     # Not every engine casts flags to doubles.
     return (value.cast(nw.Int64) if schema[name] == nw.Boolean else value).cast(nw.Float64)
@@ -62,8 +137,6 @@ def number(name: str, schema: Mapping[str, Any]) -> Expr:
 
 def is_ood(roles: Roles, schema: Mapping[str, Any]) -> Expr:
     """Return whether a row is OOD; `label` tells the rows of which this cannot be said."""
-    import narwhals.stable.v2 as nw
-
     if roles.ood is None:
         return nw.lit(False)
     if is_flag(schema[roles.ood]):
@@ -73,8 +146,6 @@ def is_ood(roles: Roles, schema: Mapping[str, Any]) -> Expr:
 
 def label(roles: Roles, schema: Mapping[str, Any]) -> Expr:
     """Return the name of the OOD set of a row, ``"id"``, or `NO_FLAG` or `BAD_FLAG`."""
-    import narwhals.stable.v2 as nw
-
     if roles.ood is None:
         return nw.lit("id")
     if not is_flag(schema[roles.ood]):
@@ -88,15 +159,11 @@ def label(roles: Roles, schema: Mapping[str, Any]) -> Expr:
 
 def is_flag(kind: Any) -> bool:
     """Return whether a column of this type says yes or no, and does not name sets."""
-    import narwhals.stable.v2 as nw
-
     return bool(kind == nw.Boolean or kind.is_numeric())
 
 
 def side(roles: Roles, schema: Mapping[str, Any], sets: Sequence[str]) -> Expr:
     """Return -1 for an ID row, for an OOD row the place of its set, or 0 without sets."""
-    import narwhals.stable.v2 as nw
-
     number = whole(0)
     for place, name in enumerate(sets[1:], start=1):
         same = nw.col(str(roles.ood)).cast(nw.String) == name
@@ -111,8 +178,6 @@ def missing(value: Expr) -> Expr:
 
 def finite(scores: Sequence[str]) -> Expr:
     """Return whether all scores of a row are finite."""
-    import narwhals.stable.v2 as nw
-
     every = nw.col(scores[0]).is_finite()
     for name in scores[1:]:
         every = every & nw.col(name).is_finite()
@@ -121,8 +186,6 @@ def finite(scores: Sequence[str]) -> Expr:
 
 def combined(weights: Sequence[float], scores: Sequence[str]) -> Expr:
     """Return ``weights . scores``: the products and the sum that `Rule` forms."""
-    import narwhals.stable.v2 as nw
-
     total = float(weights[0]) * nw.col(scores[0])
     for weight, name in zip(weights[1:], scores[1:], strict=True):
         total = total + float(weight) * nw.col(name)
@@ -131,7 +194,6 @@ def combined(weights: Sequence[float], scores: Sequence[str]) -> Expr:
 
 def place(axis: Axis, value: Expr) -> Expr:
     """Return `Axis.bin` of a finite score: a tree of comparisons that ends in the right piece."""
-    import narwhals.stable.v2 as nw
 
     def tree(low: int, high: int) -> Expr:
         if high - low == 1:
@@ -153,8 +215,6 @@ def place(axis: Axis, value: Expr) -> Expr:
 
 def whole(value: int) -> Expr:
     """Return an integer of 64 bits."""
-    import narwhals.stable.v2 as nw
-
     return nw.lit(value).cast(nw.Int64)
 
 
@@ -164,8 +224,6 @@ def masses(measure: Measure, *, weighted: bool) -> dict[str, Expr]:
     "mass" is its ID or its OOD mass. Where all masses are 0 or 1, the others follow from "one"
     and "loss".
     """
-    import narwhals.stable.v2 as nw
-
     is_id = nw.col("side") < 0
     one = whole(1)
     if measure.plain:

@@ -1,0 +1,1 @@
+"""Rows in arrays, counted into cells and along strips."""

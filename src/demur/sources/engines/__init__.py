@@ -1,0 +1,54 @@
+"""Platforms that hold rows, one file each, which is imported when it is first needed.
+
+A new one is a file here, with a subclass of `base.ScannedSource` or `base.PushdownSource`, and a
+line in `_LAZY`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from demur.core.source import ScoreSource
+from demur.errors import InvalidInputError
+
+_LAZY = {
+    "POLARS": ("polars", "PolarsSource"),
+    "DUCKDB": ("duckdb", "DuckDBSource"),
+    "DASK": ("dask", "DaskSource"),
+    "PYSPARK": ("spark", "SparkSource"),
+    "PYSPARK_CONNECT": ("spark", "SparkSource"),
+}
+"""File and class by the name that narwhals has for a lazy frame."""
+
+
+def engine_of(frame: Any) -> Callable[..., ScoreSource]:
+    """Return the kind of source that is made for a frame."""
+    import narwhals.stable.v2 as nw
+
+    try:
+        known = nw.from_native(frame)
+    except TypeError:
+        raise InvalidInputError(
+            f"data is a {type(frame).__name__}: give files, or a frame of Spark, Dask, Polars, "
+            "DuckDB, pandas or pyarrow"
+        ) from None
+    module, name = "frames", "FrameSource"
+    if isinstance(known, nw.LazyFrame):
+        if known.implementation.name not in _LAZY:
+            raise InvalidInputError(
+                f"data is a lazy frame of {known.implementation}, which demur cannot count in"
+            )
+        module, name = _LAZY[known.implementation.name]
+    found: Callable[..., ScoreSource] = getattr(_engine(module), name)
+    return found
+
+
+def read_files(paths: Sequence[str], kind: str, engine: str) -> Any:
+    """Return Parquet or CSV files as a frame of an engine."""
+    return _engine(engine).read_files(paths, kind)
+
+
+def _engine(module: str) -> Any:
+    return import_module(f"{__name__}.{module}")

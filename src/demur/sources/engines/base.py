@@ -1,0 +1,267 @@
+"""What engines share: a new platform subclasses `ScannedSource` or `PushdownSource`.
+
+All lazy engines make overviews and tallies by the same expressions of narwhals. Cells are counted
+here, where an engine hands over its rows in batches, or by the engine, where the rows are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+
+from demur._arrays import IntArray
+from demur.core.bins import Axis, Bins
+from demur.core.rule import Rule
+from demur.core.scores import ScoreColumns
+from demur.core.source import MEMORY, Cells, Histogram, Measure, Overview, Rows, Strip, Tally
+from demur.errors import InvalidInputError
+from demur.sources.columns import Missing, Roles
+from demur.sources.counting.cells import CellFinder, joined_rows, take
+from demur.sources.counting.histograms import HistogramCounter
+from demur.sources.engines import expressions as ex
+from demur.sources.engines.expressions import StandardRows, Table
+from demur.sources.engines.group_sums import (
+    INFINITE,
+    NOWHERE,
+    grouped,
+    histogram_of,
+    overview_of,
+    tallies_of,
+)
+
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+class BaseSource:
+    """What every source knows before it looks at any row."""
+
+    def __init__(self, columns: ScoreColumns, *, memory: int) -> None:
+        self._columns, self._memory = columns, memory
+
+    @property
+    def columns(self) -> ScoreColumns:
+        """The score columns, and the sense of each."""
+        return self._columns
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """Names of the score columns."""
+        return self._columns.names or ()
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a search may use here."""
+        return self._memory
+
+
+class LazySource(BaseSource, ABC):
+    """Rows of a lazy frame; how cells are counted is left to subclasses."""
+
+    def __init__(
+        self,
+        frame: Any,
+        roles: Roles,
+        *,
+        missing: Missing = "error",
+        memory: int = MEMORY,
+    ) -> None:
+        super().__init__(roles.columns, memory=memory)
+        self._native = frame
+        self._frame = nw.from_native(frame).lazy()
+        self._standard = StandardRows.of(self._frame, roles, missing)
+        self._scores = self._standard.scores
+
+    @abstractmethod
+    def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
+        """Bring a small result here, as columns."""
+
+    @abstractmethod
+    def _thinned(self, share: float, seed: int) -> Any:
+        """Return the native frame with about this share of its rows."""
+
+    @cached_property
+    def _overview(self) -> Overview:
+        rows = self._standard.rows(self._frame, labels=True)
+        groups = grouped(rows, self._standard.roles)
+        return overview_of(self._standard.roles, self._collect(groups))
+
+    def overview(self) -> Overview:
+        """Look at all rows once; refuse rows that cannot be used."""
+        return self._overview
+
+    def sample(self, rows: int, *, seed: int) -> Rows:
+        """Return about so many rows."""
+        share = rows / max(self._overview.rows, 1)
+        thinned = self._native if share >= 1 else self._thinned(share, seed)
+        drawn = self._standard.rows(nw.from_native(thinned).lazy(), self._overview.sets)
+        return self._standard.fetched(self._collect(drawn))
+
+    def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
+        """Return what `rule` accepts, for each value of the column `by`."""
+        if len(rule.direction) != len(self._scores):
+            raise InvalidInputError(
+                f"the rule takes {len(rule.direction)} scores, the source has {len(self._scores)}"
+            )
+        masses = self._masses(measure)
+        rows = self._standard.rows(self._frame, measure.sets, by=by)
+        value = ex.combined(rule.direction, self._scores)
+        within = value <= rule.threshold if rule.tau else value < rule.threshold
+        accept = (within & ex.finite(self._scores)).cast(nw.Int64)
+        rows = rows.with_columns(accept=accept).with_columns(**masses)
+        keys = ["by", "accept", "side"] if by is not None else ["accept", "side"]
+        sums = [nw.col(name).sum().cast(nw.Int64) for name in masses]
+        return tallies_of(self._collect(rows.group_by(*keys).agg(*sums)), measure)
+
+    def _masses(self, measure: Measure) -> dict[str, ex.Expr]:
+        return ex.masses(measure, weighted=self._standard.roles.weight is not None)
+
+
+class BatchCounting(BaseSource, ABC):
+    """Counts cells in batches of rows, whatever hands these over.
+
+    Adding up in arrays takes less time and memory than the hash tables of the engines.
+    """
+
+    @abstractmethod
+    def _batches(self) -> Iterator[Rows]:
+        """Go through all rows, which are fit for use."""
+
+    def histogram(
+        self,
+        bins: Bins,
+        measure: Measure,
+        *,
+        strips: Sequence[Strip] = (),
+        within: Cells | None = None,
+    ) -> Histogram:
+        """Add up the rows by cell and along strips."""
+        counter = HistogramCounter(bins, measure, strips=strips, within=within)
+        for rows in self._batches():
+            counter.add(rows)
+        return counter.result()
+
+    def rows(self, cells: Cells) -> Rows:
+        """Return the rows of some cells."""
+        finder, parts = CellFinder(cells), []
+        for rows in self._batches():
+            if len(rows.loss) and rows.scores.max() == np.inf:
+                rows = take(rows, np.flatnonzero(np.isfinite(rows.scores).all(axis=1)))
+            parts.append(take(rows, finder.rows(rows.scores)))
+        return joined_rows(parts, self._columns.count)
+
+
+class ScannedSource(LazySource, BatchCounting):
+    """Rows of a lazy frame whose engine runs in this process and hands them over in batches."""
+
+
+class PushdownSource(LazySource):
+    """Rows of a lazy frame whose engine counts cells: one expression for each question.
+
+    Only groups of sums and the marked rows come back. Nothing of demur has to be installed where
+    the rows are, and a task that its engine repeats gives the same integers again.
+    """
+
+    @abstractmethod
+    def _with_cell(self, rows: nw.LazyFrame[Any], name: str, bins: Bins) -> nw.LazyFrame[Any]:
+        """Add `Bins.key` of each row with finite scores; that of others means nothing."""
+
+    @abstractmethod
+    def _keys(self, key: IntArray) -> Any:
+        """Return a native frame of the engine with the single column "key"."""
+
+    def histogram(
+        self,
+        bins: Bins,
+        measure: Measure,
+        *,
+        strips: Sequence[Strip] = (),
+        within: Cells | None = None,
+    ) -> Histogram:
+        """Add up the rows by cell and along strips, in a single pass.
+
+        Every row is counted once for its cell and once for every strip: the frame is unpivoted,
+        and all the keys of cells and strips are different numbers.
+        """
+        axes = [_StripAxis(strip) for strip in strips]
+        masses = self._masses(measure)
+        rows = self._standard.rows(self._frame, measure.sets)
+        rows, kept = self._with_cell(rows, "cell", bins), nw.lit(True)
+        if within is not None:
+            rows = self._with_cell(rows, "within", within.bins)
+            rows = rows.join(self._marked(within, "within"), on="within", how="left")
+            kept = ~nw.col("marked").is_null()
+        keys = self._row_keys(bins.cells, axes, kept)
+        counted = rows.select("side", **keys, **masses)
+        if strips:
+            counted = counted.unpivot(
+                on=list(keys), index=["side", *masses], variable_name="of", value_name="key"
+            )
+        else:
+            counted = counted.rename({"cell": "key"})
+        sums = [nw.col(name).sum().cast(nw.Int64) for name in masses]
+        # Rows that do not count make a group of their own: a filter would compute keys twice.
+        groups = counted.group_by("key", "side").agg(*sums)
+        thresholds = [axis.threshold for axis in axes]
+        return histogram_of(self._collect(groups), bins, measure, thresholds, self._overview)
+
+    def _row_keys(
+        self, start: int, axes: Sequence[_StripAxis], kept: ex.Expr
+    ) -> dict[str, ex.Expr]:
+        """Return the key of a row as one of its cell and, counted from `start`, of the strips."""
+        key = nw.when(kept).then(nw.col("cell")).otherwise(nw.lit(NOWHERE))
+        finite = ex.finite(self._scores)
+        keys = {"cell": nw.when(finite).then(key).otherwise(nw.lit(INFINITE)).cast(nw.Int64)}
+        for number, axis in enumerate(axes):
+            place = nw.when(kept).then(axis.key(self._scores, start)).otherwise(nw.lit(NOWHERE))
+            keys[f"strip{number}"] = place.cast(nw.Int64)
+            start += axis.bins
+        return keys
+
+    def rows(self, cells: Cells) -> Rows:
+        """Return the rows of some cells."""
+        rows = self._standard.rows(self._frame, self._overview.sets)
+        rows = rows.filter(ex.finite(self._scores))
+        rows = self._with_cell(rows, "within", cells.bins)
+        rows = rows.join(self._marked(cells, "within"), on="within", how="semi")
+        return self._standard.fetched(self._collect(rows.drop("within")))
+
+    def _marked(self, cells: Cells, name: str) -> nw.LazyFrame[Any]:
+        """Return the keys of some cells under a name, beside a column "marked"."""
+        keys = nw.from_native(self._keys(cells.key)).lazy()
+        marked: nw.LazyFrame[Any] = keys.select(nw.col("key").alias(name), marked=nw.lit(1))
+        return marked
+
+
+class _StripAxis:
+    """Bins along a strip, whose edges are the thresholds of its profile."""
+
+    def __init__(self, strip: Strip) -> None:
+        self._weights = strip.weights
+        steps = max(2, strip.steps)
+        with np.errstate(over="ignore"):
+            scale = steps / min(strip.high - strip.low, _LARGEST) if strip.high > strip.low else 0.0
+        if not 0 < scale < 2.0**1000:
+            steps, scale = 1, 0.0
+        # Two pieces more: what is at most `low`, and what is above `high`.
+        start = [-_LARGEST, np.nextafter(strip.low, np.inf), np.nextafter(strip.high, np.inf)]
+        self.axis = Axis(
+            np.array(start), np.array([0.0, scale, 0.0]), np.array([0, 1, 1 + steps, 2 + steps])
+        )
+        self.threshold = np.nextafter(self.axis.edges(), -np.inf)
+
+    @property
+    def bins(self) -> int:
+        """Number of bins that count: all but the one above the strip."""
+        return self.axis.bins - 1
+
+    def key(self, scores: Sequence[str], first: int) -> ex.Expr:
+        """Return the bin of a row, counted from `first`."""
+        value = ex.combined(self._weights, scores)
+        inside = ex.finite(scores) & (value < float(self.axis.start[2]))
+        place = ex.place(self.axis, value) + first
+        return nw.when(inside).then(place).otherwise(nw.lit(NOWHERE)).cast(nw.Int64)

@@ -1,0 +1,334 @@
+"""Groups of sums, as an engine returns them, and the answers that are in them.
+
+The first pass groups the rows by their label: from it come the overview, and what is wrong with
+rows that cannot be used. Later ones group by cell or by decision, and by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import numpy.typing as npt
+
+from demur._arrays import FloatArray, IntArray
+from demur.core.bins import Bins
+from demur.core.columns import OOD_NEEDS_NO_LOSS
+from demur.core.sample import POOLED_NAME
+from demur.core.source import Histogram, Measure, Overview, Profile, Sum, Tally
+from demur.errors import InvalidInputError
+from demur.sources.columns import Roles
+from demur.sources.engines import expressions as ex
+from demur.sources.engines.expressions import Expr, Frame, Table
+
+INFINITE, NOWHERE = -1, -2
+"""Keys of rows with an infinite score, and of rows that are not to be counted."""
+
+_MOST_SETS = 1000
+
+
+def grouped(rows: Frame, roles: Roles) -> Frame:
+    """Return counts, sums and extremes of standard rows with labels, for each label."""
+    aggregates = [getattr(nw.col(name), how)() for name, how in _kinds(roles).items()]
+    groups = rows.with_columns(**_columns(roles)).group_by("label").agg(*aggregates)
+    # A column that names a set for every row would bring all of them here.
+    return groups.head(_MOST_SETS + 5)
+
+
+def regrouped(tables: Sequence[Table], roles: Roles) -> Table:
+    """Return the groups of all rows, given those of disjoint parts."""
+    joined = {
+        name: np.concatenate([table[name] for table in tables])
+        for name in ("label", *_kinds(roles))
+    }
+    labels = list(dict.fromkeys(joined["label"].tolist()))
+    place = np.array([labels.index(label) for label in joined["label"].tolist()], np.int64)
+    table: dict[str, npt.NDArray[Any]] = {"label": np.array(labels, object)}
+    for name, how in _kinds(roles).items():
+        values = joined[name]
+        by = {"sum": np.add, "min": np.fmin, "max": np.fmax}[how]
+        start = np.zeros(len(labels), values.dtype)
+        if how != "sum":
+            values, start = values.astype(np.float64), np.full(len(labels), np.nan)
+        by.at(start, place, values)
+        table[name] = start
+    return table
+
+
+def overview_of(roles: Roles, table: Table) -> Overview:
+    """Return the overview that is in groups by label; refuse rows that cannot be used."""
+    _refuse(roles, table)
+    return _overview(roles, table)
+
+
+def _kinds(roles: Roles) -> dict[str, str]:
+    """Return the names of the columns and how they are aggregated."""
+    kinds = {"rows": "sum", "other_loss": "sum", "lost_total": "sum", "lost_part": "sum"}
+    for i in range(len(roles.scores)):
+        kinds |= {f"s{i}_missing": "sum", f"s{i}_illegal": "sum"}
+        kinds |= {f"s{i}_low": "min", f"s{i}_high": "max"}
+    for name in ["loss"] + ["weight"] * (roles.weight is not None):
+        kinds |= {f"{name}_missing": "sum", f"{name}_illegal": "sum"}
+    if roles.weight is not None:
+        kinds |= {"weight_total": "sum", "weight_part": "sum"}
+    return kinds
+
+
+def _columns(roles: Roles) -> dict[str, Expr]:
+    """Return what there is to aggregate of each row."""
+    loss = lost = nw.col("loss")
+    scores = [f"s{i}" for i in range(len(roles.scores))]
+    columns = {"rows": ex.whole(1), "other_loss": _count((loss != 0.0) & (loss != 1.0))}
+    for name in scores:
+        value = nw.col(name)
+        columns[f"{name}_missing"] = _count(ex.missing(value))
+        columns[f"{name}_illegal"] = _count(value == float("-inf"))
+        inside = nw.when(ex.finite(scores)).then(value)
+        columns[f"{name}_low"], columns[f"{name}_high"] = inside, inside
+    amounts = {"loss": loss}
+    if roles.weight is not None:
+        amounts["weight"] = weight = nw.col("weight")
+        lost = weight * loss
+        columns["weight_total"], columns["weight_part"] = weight, _part(weight)
+    columns["lost_total"], columns["lost_part"] = lost, _part(lost)
+    for name, value in amounts.items():
+        columns[f"{name}_missing"] = _count(ex.missing(value))
+        columns[f"{name}_illegal"] = _count((value < 0.0) | (value == float("inf")))
+    return columns
+
+
+def _part(value: Expr) -> Expr:
+    """Return 1 where a number is not whole."""
+    return _count(value != value.floor())
+
+
+def _count(flag: Expr) -> Expr:
+    """Return 1 where something is the case."""
+    return flag.fill_null(False).cast(nw.Int64)
+
+
+def _refuse(roles: Roles, table: Table) -> None:
+    """Refuse rows that cannot be used, with the column, what is wrong and how many there are."""
+    labels = table["label"].tolist()
+    if not labels or not table["rows"].sum():
+        raise InvalidInputError("the source has no rows")
+    amount = dict(zip(labels, table["rows"].tolist(), strict=True))
+    for bad, what in ((ex.NO_FLAG, "a missing flag"), (ex.BAD_FLAG, "a flag that is not 0 or 1")):
+        if bad in amount:
+            raise InvalidInputError(f"ood: column {roles.ood!r} has {what} in {amount[bad]} rows")
+    if len(labels) > _MOST_SETS:
+        raise InvalidInputError(
+            f"ood: column {roles.ood!r} names more than {_MOST_SETS} OOD sets; "
+            "give a flag, or a column with few names"
+        )
+    lost = roles.loss if roles.loss is not None else f"{roles.label}, {roles.prediction}"
+    named = [(f"s{i}", "scores", name) for i, name in enumerate(roles.scores)]
+    named += [("loss", "loss", lost)]
+    named += [("weight", "weight", roles.weight)] if roles.weight is not None else []
+    for key, argument, name in named:
+        missing, illegal = (int(table[f"{key}_{kind}"].sum()) for kind in ("missing", "illegal"))
+        if missing:
+            hint = OOD_NEEDS_NO_LOSS if argument == "loss" and roles.ood is None else ""
+            raise InvalidInputError(
+                f"{argument}: column {name!r} is missing or NaN in {missing} rows; "
+                f'give missing="drop" to leave them out{hint}'
+            )
+        if illegal:
+            what = "-inf" if argument == "scores" else "negative or infinite"
+            raise InvalidInputError(f"{argument}: column {name!r} is {what} in {illegal} rows")
+    if "id" not in amount:
+        raise InvalidInputError(
+            f"ood: column {roles.ood!r} marks every row as OOD: no ID row is left"
+        )
+
+
+def _overview(roles: Roles, table: Table) -> Overview:
+    labels = table["label"].tolist()
+    is_id = np.array([label == "id" for label in labels])
+    sets = tuple(sorted(label for label in labels if label != "id")) or (POOLED_NAME,)
+    amount = dict(zip(labels, table["rows"].tolist(), strict=True))
+    k = len(roles.scores)
+    extremes = [
+        [by(np.append(table[f"s{i}_{end}"].astype(float), start)) for i in range(k)]
+        for end, by, start in (("low", np.nanmin, np.inf), ("high", np.nanmax, -np.inf))
+    ]
+
+    def total(name: str, kept: npt.NDArray[np.bool_]) -> Sum:
+        if f"{name}_total" not in table:
+            return Sum(float(table["rows"][kept].sum()), True)
+        added = float(table[f"{name}_total"][kept].sum())
+        if not np.isfinite(added):
+            role = "loss" if name == "lost" else name
+            raise InvalidInputError(f"{role} adds up to more than a float can hold")
+        return Sum(added, not table[f"{name}_part"][kept].any())
+
+    weights = total("weight", is_id)
+    if weights.total == 0:
+        raise InvalidInputError(f"weight: column {roles.weight!r} is zero on every ID row")
+    return Overview(
+        amount["id"],
+        tuple(amount.get(name, 0) for name in sets),
+        sets,
+        weights,
+        total("weight", ~is_id),
+        total("lost", is_id),
+        np.array(extremes[0]),
+        np.array(extremes[1]),
+        roles.weight is None and not table["other_loss"][is_id].any(),
+    )
+
+
+def histogram_of(
+    table: Table, bins: Bins, measure: Measure, thresholds: Sequence[FloatArray], overview: Overview
+) -> Histogram:
+    """Return the histogram that is in groups by key and side.
+
+    After the keys of the cells come those of the strips, one for each of their `thresholds`.
+    """
+    sums = _Sums(table, measure)
+    cells = sums.between(0, bins.cells)
+    key = np.unique(cells.key)
+    at = np.searchsorted(key, cells.key)
+    by_cell = cells.added(at, len(key))
+    infinite = sums.between(INFINITE, 0)
+    lost = infinite.added(np.zeros(len(infinite.key), np.int64), 1)
+    profiles, start = [], bins.cells
+    for strip in thresholds:
+        part = sums.between(start, start + len(strip))
+        table_ = np.cumsum(part.added(part.key - start, len(strip)).masses, axis=1)
+        profiles.append(Profile(strip, table_[0], table_[2:], table_[1]))
+        start += len(strip)
+    low, high = _extents(bins, key, overview)
+    id_, loss, *ood = by_cell.masses
+    return Histogram(
+        *(key, low, high, by_cell.rows),
+        *(id_, np.array(ood), loss, by_cell.cheap[0], by_cell.cheap[1]),
+        tuple(int(mass) for mass in lost.masses[:, 0]),
+        sums.inexact,
+        tuple(profiles),
+    )
+
+
+def tallies_of(table: Table, measure: Measure) -> dict[Any, Tally]:
+    """Return the tallies that are in groups by the values of a column, acceptance and side."""
+    n = len(table["side"])
+    names = [None] * n if "by" not in table else table["by"].tolist()
+    groups = {name: place for place, name in enumerate(dict.fromkeys(names))} or {None: 0}
+    place = np.array([groups[name] for name in names], np.int64)
+    sums = _Sums(dict(table) | {"key": 2 * place + table["accept"].astype(np.int64)}, measure)
+    masses = sums.added(sums.key, 2 * len(groups)).masses
+    found = {}
+    for name, at in groups.items():
+        accepted, total = masses[:, 2 * at + 1], masses[:, 2 * at : 2 * at + 2].sum(axis=1)
+        found[name] = tally_of(accepted, total)
+    return found
+
+
+def tally_of(accepted: IntArray, total: IntArray) -> Tally:
+    """Return a tally from ID, loss and OOD masses accepted, and of all rows."""
+    (nI, L, *nO), (NI, NL, *NO) = accepted.tolist(), total.tolist()
+    return Tally(nI, tuple(nO), L, NI, tuple(NO), NL)
+
+
+def merged_tallies(parts: Sequence[Mapping[Any, Tally]]) -> dict[Any, Tally]:
+    """Return the tallies of all parts, group by group."""
+    found: dict[Any, Tally] = {}
+    for part in parts:
+        for group, tally in part.items():
+            found[group] = _added(found[group], tally) if group in found else tally
+    return found
+
+
+def _added(a: Tally, b: Tally) -> Tally:
+    ood = [
+        tuple(x + y for x, y in zip(*pair, strict=True))
+        for pair in ((a.ood, b.ood), (a.total_ood, b.total_ood))
+    ]
+    return Tally(
+        *(a.id + b.id, ood[0], a.loss + b.loss),
+        *(a.total_id + b.total_id, ood[1], a.total_loss + b.total_loss),
+    )
+
+
+class _Added:
+    """Sums by place: masses (ID, loss, OOD of each set), rows, and cheap ID and loss masses."""
+
+    def __init__(self, places: int, columns: int) -> None:
+        self.masses = np.zeros((2 + columns, places), np.int64)
+        self.rows = np.zeros(places, np.int64)
+        self.cheap = np.zeros((2, places), np.int64)
+
+
+class _Sums:
+    """Groups of sums as integer columns, of which "one" and "loss" are always there."""
+
+    def __init__(self, table: Table, measure: Measure) -> None:
+        self._measure = measure
+        self._table = {
+            name: column.astype(np.int64) for name, column in table.items() if name != "by"
+        }
+        self.key, self._side = self._table["key"], self._table["side"]
+
+    def between(self, start: int, stop: int) -> _Sums:
+        """Return the groups with keys from `start` to `stop`."""
+        kept = (self.key >= start) & (self.key < stop)
+        return _Sums({name: column[kept] for name, column in self._table.items()}, self._measure)
+
+    def added(self, place: IntArray, places: int) -> _Added:
+        """Add the groups up by place."""
+        table, total = self._table, _Added(places, self._measure.columns)
+        is_id = self._side < 0
+        mass = table.get("mass", table["one"])
+        np.add.at(total.rows, place, table["one"])
+        np.add.at(total.masses[0], place[is_id], mass[is_id])
+        np.add.at(total.masses[1], place[is_id], table["loss"][is_id])
+        np.add.at(total.masses, (2 + self._side[~is_id], place[~is_id]), mass[~is_id])
+        if not self._measure.plain:
+            for sums, name in zip(total.cheap, ("cheap_id", "cheap_loss"), strict=True):
+                np.add.at(sums, place[is_id], table[name][is_id])
+        elif self._measure.price > 1:
+            total.cheap[:] = total.masses[:2]
+        else:
+            total.cheap[0] = total.masses[0] - total.masses[1]
+        return total
+
+    @property
+    def inexact(self) -> tuple[bool, bool]:
+        """Whether any ID, any OOD mass was rounded."""
+        if self._measure.plain:
+            return False, False
+        rounded = self._table["inexact"] > 0
+        return bool(rounded[self._side < 0].any()), bool(rounded[self._side >= 0].any())
+
+
+def _extents(bins: Bins, key: IntArray, overview: Overview) -> tuple[FloatArray, FloatArray]:
+    """Return the smallest and the largest values that rows of the cells can have."""
+    low, high = [], []
+    for axis, place, least, most in zip(
+        bins.axes, bins.places(key), *_reach(bins, overview), strict=True
+    ):
+        edges = axis.edges()
+        low.append(np.maximum(np.append(-np.inf, edges), least)[place])
+        high.append(np.minimum(np.append(np.nextafter(edges, -np.inf), np.inf), most)[place])
+    return np.column_stack(low), np.column_stack(high)
+
+
+def _reach(bins: Bins, overview: Overview) -> tuple[FloatArray, FloatArray]:
+    """Return the smallest and the largest value that each axis can meet."""
+    if bins.weights is None:
+        return overview.low, overview.high
+    low, high = [], []
+    for number, weights in enumerate(bins.weights):
+        up = np.array(weights) >= 0
+        ends = np.array(
+            [
+                np.where(up, overview.low, overview.high),
+                np.where(up, overview.high, overview.low),
+            ]
+        )
+        least, most = bins.values(ends)[:, number]
+        low.append(least)
+        high.append(most)
+    return np.array(low), np.array(high)

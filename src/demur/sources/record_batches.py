@@ -1,0 +1,262 @@
+"""Record batches of Arrow: out of files, as numbers, with decisions, and into files.
+
+The only place that imports pyarrow, in the function `arrow`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from demur._arrays import BoolArray, FloatArray
+from demur.errors import InvalidInputError, MissingExtraError
+
+# Bounds the memory of a stream whatever the size of the file.
+BATCH_ROWS = 1 << 17
+_CSV_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A table that is read piece by piece."""
+
+    schema: Any
+    rows: int | None
+    """Number of rows, where the format tells it in advance."""
+    batches: Iterator[Any]
+    text: bool = False
+    """Whether numbers come as the text of a CSV file, so that it can be passed on unchanged."""
+
+
+def arrow(module: str) -> Any:
+    """Import a part of pyarrow, which is an extra."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        raise MissingExtraError("pyarrow", "files") from None
+
+
+def csv_table(path: str | os.PathLike[str], names: Sequence[str]) -> Any:
+    """Read columns of a CSV file whole: their types are settled after the last row."""
+    arrow_csv = arrow("pyarrow.csv")
+    return arrow_csv.read_csv(
+        path,
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(include_columns=list(names)),
+    )
+
+
+def csv_stream(path: str, names: list[str] | None) -> Stream:
+    """Open a CSV file; everything comes as text."""
+    arrow_csv, text = arrow("pyarrow.csv"), arrow("pyarrow").string()
+    read = arrow_csv.ReadOptions(block_size=_CSV_BLOCK)
+    parse = arrow_csv.ParseOptions(newlines_in_values=True)
+    with arrow_csv.open_csv(path, read_options=read, parse_options=parse) as header:
+        every = header.schema.names
+    convert = arrow_csv.ConvertOptions(
+        column_types=dict.fromkeys(every, text), include_columns=names or []
+    )
+    reader = arrow_csv.open_csv(path, read, parse, convert)
+    return Stream(reader.schema, None, iter(reader), text=True)
+
+
+def parquet_stream(path: str, names: list[str] | None) -> Stream:
+    """Open a Parquet file."""
+    # Small reads instead of whole row groups, which a writer can make as large as the file.
+    file = arrow("pyarrow.parquet").ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+    batches = file.iter_batches(BATCH_ROWS, columns=names)
+    return _selected(Stream(file.schema_arrow, file.metadata.num_rows, batches), names)
+
+
+def ipc_stream(path: str, names: list[str] | None) -> Stream:
+    """Open an Arrow or Feather file, or an Arrow stream."""
+    ipc, source = arrow("pyarrow.ipc"), arrow("pyarrow").memory_map(path)
+    if source.read(6) == b"ARROW1":
+        reader = ipc.open_file(source)
+        batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+    else:
+        source.seek(0)
+        reader = batches = ipc.open_stream(source)
+    pieces = (piece for batch in batches for piece in _pieces(batch))
+    return _selected(Stream(reader.schema, None, pieces), names)
+
+
+def _selected(stream: Stream, names: list[str] | None) -> Stream:
+    """Keep the named columns; asked for "a", Parquet also hands out "a.b"."""
+    if names is None:
+        return stream
+    fields = [stream.schema.field(name) for name in names]
+    schema = arrow("pyarrow").schema(fields, stream.schema.metadata)
+    return Stream(schema, stream.rows, (batch.select(names) for batch in stream.batches))
+
+
+def column_stream(columns: Mapping[str, npt.NDArray[Any]]) -> Stream:
+    """Return columns in memory as if they were read from a file."""
+    table = arrow("pyarrow").table(dict(columns))
+    return Stream(table.schema, table.num_rows, iter(table.to_batches(max_chunksize=BATCH_ROWS)))
+
+
+def _pieces(batch: Any) -> Iterator[Any]:
+    return (batch.slice(start, BATCH_ROWS) for start in range(0, batch.num_rows, BATCH_ROWS))
+
+
+def floats(array: Any) -> FloatArray:
+    """Return an Arrow array of numbers as floats, NaN where a value is missing."""
+    pa = arrow("pyarrow")
+    # Arrow casts booleans to integers only.
+    whole = array.cast(pa.int8()) if pa.types.is_boolean(array.type) else array
+    values = _raw(whole.cast(pa.float64(), safe=False))
+    return np.where(_bits(array.is_null()), np.nan, values) if array.null_count else values
+
+
+def to_numpy(column: Any) -> npt.NDArray[Any]:
+    """Return a column of a table: missing numbers are NaN, other missing values None."""
+    types = arrow("pyarrow").types
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    numeric = types.is_integer(column.type) or types.is_floating(column.type)
+    if is_number(column.type):
+        convert = _raw if numeric and column.null_count == 0 else floats
+        parts = [convert(chunk) for chunk in column.chunks]
+        return np.concatenate(parts) if parts else np.empty(0)
+    values = np.empty(len(column), object)
+    values[:] = column.to_pylist()
+    return values
+
+
+def _raw(array: Any) -> npt.NDArray[Any]:
+    """Return numbers as they are stored; Arrow's own conversions import pandas if they can."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    start = array.offset * dtype.itemsize
+    return np.frombuffer(array.buffers()[1] or b"", dtype, len(array), start)
+
+
+def _bits(array: Any) -> BoolArray:
+    stored = np.frombuffer(array.buffers()[1], np.uint8)
+    bits = np.unpackbits(stored, count=array.offset + len(array), bitorder="little")
+    return bits[array.offset :].astype(np.bool_)
+
+
+def is_number(kind: Any) -> bool:
+    """Return whether values of this Arrow type can be read as floats."""
+    types = arrow("pyarrow").types
+    checks = types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null
+    return any(check(kind) for check in checks)
+
+
+def batch_numbers(batch: Any, name: str, *, text: bool, first_row: int) -> FloatArray:
+    """Return a column of a batch as floats, NaN where a value is missing."""
+    column = batch.column(name)
+    pa, compute = arrow("pyarrow"), arrow("pyarrow.compute")
+    if text:
+        stripped = compute.utf8_trim_whitespace(column)
+        column = compute.replace_substring_regex(stripped, _missing_pattern(), "nan")
+    elif not is_number(column.type):
+        raise InvalidInputError(f"column {name!r} holds {column.type}, not numbers")
+    try:
+        return floats(column)
+    except pa.ArrowInvalid:
+        row, value = next((i, v.as_py()) for i, v in enumerate(column) if not _parses(v))
+        raise InvalidInputError(
+            f"column {name!r}, row {first_row + row} is {value!r}, not a number"
+        ) from None
+
+
+def decision_schema(schema: Any, keep: Sequence[str], name: str) -> Any:
+    """Return the schema of the columns `keep` and one more, the decision."""
+    pa = arrow("pyarrow")
+    kept = [schema.field(column) for column in keep]
+    return pa.schema([*kept, pa.field(name, pa.bool_())], schema.metadata)
+
+
+def with_decision(batch: Any, schema: Any, accept: BoolArray) -> Any:
+    """Return the batch under `decision_schema`, with `accept` as its last column."""
+    pa = arrow("pyarrow")
+    kept = [batch.column(name) for name in schema.names[:-1]]
+    bits = pa.py_buffer(np.packbits(accept, bitorder="little"))
+    decision = pa.Array.from_buffers(pa.bool_(), len(accept), [None, bits])
+    return pa.RecordBatch.from_arrays([*kept, decision], schema=schema)
+
+
+@contextmanager
+def open_writer(file: BinaryIO, kind: str, schema: Any) -> Iterator[Callable[[Any], None]]:
+    """Yield a function that appends a batch to `file` in the given format."""
+    try:
+        with _writer(file, kind, schema) as write:
+            yield write
+    except arrow("pyarrow").ArrowException as error:
+        raise InvalidInputError(f"cannot write {kind}: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def _writer(file: BinaryIO, kind: str, schema: Any) -> Iterator[Callable[[Any], None]]:
+    if kind == "CSV":
+        yield _csv_writer(file, schema)
+    elif kind == "Parquet":
+        with arrow("pyarrow.parquet").ParquetWriter(file, schema) as writer:
+            yield writer.write_batch
+    else:
+        ipc = arrow("pyarrow.ipc")
+        options = ipc.IpcWriteOptions(compression="lz4" if kind == "Feather" else None)
+        with ipc.new_file(file, schema, options=options) as writer:
+            yield writer.write_batch
+
+
+def _csv_writer(file: BinaryIO, schema: Any) -> Callable[[Any], None]:
+    pa, arrow_csv = arrow("pyarrow"), arrow("pyarrow.csv")
+    for field in schema:
+        if pa.types.is_nested(field.type):
+            raise InvalidInputError(
+                f"column {field.name!r} holds {field.type}, which CSV cannot hold: "
+                "write Parquet, or keep a single column with --id"
+            )
+    header = io.StringIO()
+    csv.writer(header, lineterminator="\n").writerow(schema.names)
+    file.write(header.getvalue().encode())
+
+    def write(batch: Any) -> None:
+        plain = pa.RecordBatch.from_arrays([_plain(c) for c in batch.columns], batch.schema.names)
+        # Arrow quotes all text or none, so quote only the batches that need it.
+        for style in ("none", "needed"):
+            options = arrow_csv.WriteOptions(include_header=False, quoting_style=style)
+            buffer = pa.BufferOutputStream()
+            try:
+                arrow_csv.write_csv(plain, buffer, options)
+            except pa.ArrowInvalid:
+                if style == "needed":
+                    raise
+            else:
+                file.write(buffer.getvalue())
+                return
+
+    return write
+
+
+def _plain(column: Any) -> Any:
+    is_coded = arrow("pyarrow").types.is_dictionary(column.type)
+    return column.dictionary_decode() if is_coded else column
+
+
+def _missing_pattern() -> str:
+    """Return what matches the texts that Arrow takes for missing values."""
+    texts = arrow("pyarrow.csv").ConvertOptions().null_values
+    return "^(" + "|".join(map(re.escape, texts)) + ")$"
+
+
+def _parses(scalar: Any) -> bool:
+    pa = arrow("pyarrow")
+    try:
+        scalar.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
