@@ -45,9 +45,9 @@ def test_colours_on_a_terminal_only(tmp_path):
 
 SLOW = """
 import time
-from demur.cli import progress
-progress.PATIENCE, progress._EVERY = {patience}, 0.05
-with progress.Progress("applying", 2000) as bar:
+from demur.cli import output
+output.PATIENCE, output._EVERY = {patience}, 0.05
+with output.Progress("applying", 2000) as bar:
     bar.advance(500)
     time.sleep(0.4)
 print("done")
@@ -92,3 +92,23 @@ def test_completion_script_and_help(tmp_path):
     for part in ("Columns:", "Rejection model (one of three):", "Examples:", "--holdout"):
         assert part in text
     assert "\n    demur tune scores.parquet --scores msp,knn" in text
+
+
+INTERRUPTED = """
+import signal
+from demur.cli import main
+from demur.cli.commands import info
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+info.show_versions = interrupt
+main()
+"""
+
+
+def test_ctrl_c_is_one_line_and_an_exit_code():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "info"], capture_output=True, text=True, env=ENVIRONMENT
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "demur: interrupted\n")

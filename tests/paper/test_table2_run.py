@@ -17,7 +17,7 @@ from commands import ENVIRONMENT, command, run
 from tiny_sets import write_mnist_setup
 
 from demur import metrics
-from demur.cli.reproduce import command as reproduce
+from demur.cli.commands.reproduce import command as reproduce
 from demur.detectors import Knn, React, Vim
 from demur.errors import InvalidInputError
 from demur.reproduce.heldout import heldout

@@ -1,11 +1,23 @@
-"""The command group, which imports a command only when it is asked for."""
+"""The command `demur`: its subcommands, imported when asked for, its exit codes and complaints."""
 
 from __future__ import annotations
 
 import difflib
+import os
+import signal
+import sys
+import warnings
 from importlib import import_module
+from typing import Any
 
 import click
+
+from demur.errors import DemurError, InfeasibleError, ScoreUnitsWarning
+
+WRONG_INPUT = 2
+UNMET = 3
+"""No rule meets the bounds, or bounds asked of a rule are not met."""
+INTERRUPTED = 128 + signal.SIGINT
 
 COMMANDS = {
     "apply": "Add a column that tells the rows a saved rule accepts.",
@@ -26,6 +38,10 @@ COMMANDS = {
 """Command names, also the modules they live in, and their one-line help."""
 
 
+class _Interrupted(Exception):
+    """Ctrl-C while a command ran; click would make another exit code of it."""
+
+
 class _LazyGroup(click.Group):
     """Keeps start-up fast: listing commands imports none of them."""
 
@@ -35,7 +51,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"demur.cli.{cmd_name}").command
+        command: click.Command = import_module(f"demur.cli.commands.{cmd_name}").command
         return command
 
     def resolve_command(
@@ -50,6 +66,12 @@ class _LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise _Interrupted("interrupted") from None
+
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="demur")
@@ -61,3 +83,42 @@ def app() -> None:
 
     Exit codes: 0 done, 2 wrong input, 3 the bounds cannot be met.
     """
+
+
+def main() -> None:
+    """Run the command line; errors of demur are printed without a traceback."""
+    # So that a file half written is removed on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    color = False if os.environ.get("NO_COLOR") else None
+    _show_warnings(color)
+    try:
+        app(prog_name="demur", color=color)
+    except _Interrupted as error:
+        _complain(error, color)
+        sys.exit(INTERRUPTED)
+    except DemurError as error:
+        _complain(error, color)
+        sys.exit(UNMET if isinstance(error, InfeasibleError) else WRONG_INPUT)
+    except OSError as error:
+        _complain(error, color)
+        # Python would try once more to write what is left for a full standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(WRONG_INPUT)
+
+
+def _complain(error: Exception, color: bool | None) -> None:
+    click.echo(f"{click.style('demur:', fg='red')} {error}", err=True, color=color)
+
+
+def _show_warnings(color: bool | None) -> None:
+    """Print demur's own warnings without the place in the source."""
+    show = warnings.showwarning
+
+    def warn(message: Any, category: type[Warning], *args: Any, **options: Any) -> None:
+        if issubclass(category, ScoreUnitsWarning):
+            words = f"{click.style('demur: warning:', fg='yellow')} {message}"
+            click.echo(words, err=True, color=color)
+        else:
+            show(message, category, *args, **options)
+
+    warnings.showwarning = warn

@@ -1,4 +1,4 @@
-"""From the options that name files and columns to samples."""
+"""From the options that name files and columns to samples, and back to the columns of the file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from demur._arrays import BoolArray
+from demur._arrays import BoolArray, FloatArray
 from demur.cli.options import Command, Names, complete_column, gathered, option
-from demur.cli.progress import Progress
-from demur.core.columns import check_names, listing, sample_from_columns
+from demur.cli.output import Progress
+from demur.core.columns import check_names, listing, numbers, ood_rows, sample_from_columns
+from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 
@@ -38,6 +39,11 @@ class DataOptions:
     openood: tuple[str, ...]
     openood_id: str | None
     openood_ood: tuple[str, ...] | None
+
+    @property
+    def has_ood(self) -> bool:
+        """Whether there may be OOD rows."""
+        return self.ood is not None or bool(self.openood)
 
 
 def data_options() -> Callable[[Command], Command]:
@@ -109,7 +115,7 @@ def confidence_option() -> Callable[[Command], Command]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ScoreTable:
     """The columns that were read, and how to make samples of them."""
 
     columns: dict[str, npt.NDArray[Any]]
@@ -117,6 +123,13 @@ class Rows:
     scores: tuple[tuple[str, ...], ...]
     """Single scores and pairs that were asked for."""
     confidence: tuple[str, ...]
+
+    @property
+    def tuned_scores(self) -> tuple[str, ...]:
+        """The score or the pair to tune on, which is the first."""
+        if len(self.scores[0]) > 2:
+            raise click.UsageError("--scores is needed: choose one or two of the --openood scores")
+        return self.scores[0]
 
     def sample(self, scores: Sequence[str], kept: BoolArray | None = None) -> Sample:
         """Return the sample of one score or pair, from all rows or those kept."""
@@ -135,12 +148,57 @@ class Rows:
             confidence=self.confidence,
         )
 
-    def as_doubts(self) -> Rows:
+    def split(self, scores: Sequence[str], held: BoolArray | None) -> tuple[Sample, Sample | None]:
+        """Return the rows to tune on and the rows held out, if any are."""
+        if held is None:
+            return self.sample(scores), None
+        return self.sample(scores, ~held), self.sample(scores, held)
+
+    def ids(
+        self, column: str | None, held: BoolArray | None = None
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+        """Return the ids of the ID and of the OOD rows to tune on, in the order of the sample."""
+        if column is None:
+            return None
+        kept = slice(None) if held is None else ~held
+        columns = {name: values[kept] for name, values in self.columns.items()}
+        ids = columns[column]
+        is_ood, sets = ood_rows(columns, self.options.ood, len(ids))
+        return ids[~is_ood], np.concatenate([ids[members] for members in sets.values()])
+
+    def as_doubts(self) -> ScoreTable:
         """Return the rows with flipped confidences as columns of their own, called ``-name``."""
         flipped = {name: f"-{name}" for name in self.confidence}
         columns = self.columns | {new: -self.columns[old] for old, new in flipped.items()}
         scores = tuple(tuple(flipped.get(name, name) for name in names) for names in self.scores)
         return replace(self, columns=columns, scores=scores, confidence=())
+
+
+def signs(names: Sequence[str] | None, confidence: Sequence[str]) -> list[float]:
+    """Return -1 for confidences and 1 for doubts."""
+    return [-1.0 if name in confidence else 1.0 for name in names or ()]
+
+
+def on_raw_columns(rule: Rule, confidence: Sequence[str]) -> Rule:
+    """Return the same rule for columns whose confidences have not been flipped."""
+    # Adding zero turns -0.0 into 0.0.
+    direction = tuple(
+        sign * weight + 0.0
+        for weight, sign in zip(rule.direction, signs(rule.score_names, confidence), strict=True)
+    )
+    return Rule(direction, rule.threshold, rule.tau, rule.score_names)
+
+
+def score_columns(rule: Rule, given: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the columns a saved rule reads: those given, or else those it names."""
+    names = given or rule.score_names
+    if names is None:
+        raise InvalidInputError("the rule does not name its columns: name them with --scores")
+    if len(names) != len(rule.direction):
+        raise InvalidInputError(
+            f"--scores: the rule takes {len(rule.direction)} columns, got {', '.join(names)}"
+        )
+    return names
 
 
 def read_rows(
@@ -151,7 +209,7 @@ def read_rows(
     group: str | None = None,
     flip: bool = True,
     need_loss: bool = True,
-) -> Rows:
+) -> ScoreTable:
     """Read the columns that the options name.
 
     Parameters
@@ -187,7 +245,7 @@ def _read_file(
     group: str | None,
     *,
     need_loss: bool,
-) -> Rows:
+) -> ScoreTable:
     from demur.sources.files import read_table, table_columns
 
     path = str(options.data)
@@ -206,17 +264,26 @@ def _read_file(
     wanted += [(f"--{role}", name) for role, name in roles.items() if name is not None]
     check_names(names, wanted, repr(path))
     _check_confidence(confidence, {name for pair in scores for name in pair})
-    with Progress(f"reading {path}"):
-        columns = read_table(path, list(dict.fromkeys(name for _, name in wanted)))
-    if len(columns[scores[0][0]]) == 0:
-        raise InvalidInputError(f"{path!r} has no rows")
+    columns = _read_columns(path, list(dict.fromkeys(name for _, name in wanted)), read_table)
     if lacks_loss:
         columns[_NO_LOSS] = np.zeros(len(columns[scores[0][0]]))
         options = replace(options, loss=_NO_LOSS, label=None, prediction=None)
-    return Rows(columns, options, tuple(scores), confidence)
+    return ScoreTable(columns, options, tuple(scores), confidence)
 
 
-def _read_openood(options: DataOptions, scores: Sequence[tuple[str, ...]], *, flip: bool) -> Rows:
+def _read_columns(
+    path: str, names: list[str], read: Callable[[str, list[str]], dict[str, npt.NDArray[Any]]]
+) -> dict[str, npt.NDArray[Any]]:
+    with Progress(f"reading {path}"):
+        columns = read(path, names)
+    if len(columns[names[0]]) == 0:
+        raise InvalidInputError(f"{path!r} has no rows")
+    return columns
+
+
+def _read_openood(
+    options: DataOptions, scores: Sequence[tuple[str, ...]], *, flip: bool
+) -> ScoreTable:
     from demur.adapters.openood import LABEL, PREDICTION, SET, openood_columns
 
     paths = dict(_named_path(text) for text in options.openood)
@@ -229,7 +296,8 @@ def _read_openood(options: DataOptions, scores: Sequence[tuple[str, ...]], *, fl
         click.echo(f"demur: {warning.message}", err=True)
     check_names(list(paths), [("--scores", n) for pair in scores for n in pair], "--openood")
     roles = replace(options, label=LABEL, prediction=PREDICTION, ood=SET)
-    return Rows(columns, roles, tuple(scores) or (tuple(paths),), tuple(paths) if flip else ())
+    names = tuple(scores) or (tuple(paths),)
+    return ScoreTable(columns, roles, names, tuple(paths) if flip else ())
 
 
 def _named_path(text: str) -> tuple[str, str]:
@@ -248,3 +316,13 @@ def _check_confidence(confidence: Sequence[str], scores: set[str]) -> None:
             raise click.UsageError(
                 f"--confidence: {name!r} is not one of the scores {listing(sorted(scores))}"
             )
+
+
+def read_deployed(path: str, names: Sequence[str], confidence: Sequence[str] = ()) -> FloatArray:
+    """Return the scores of inputs in use, which have no labels; confidences become doubts."""
+    from demur.sources.files import column_names, read_columns
+
+    check_names(column_names(path), [("--scores", name) for name in names], repr(path))
+    columns = _read_columns(path, list(names), read_columns)
+    scores = [numbers(columns, "--scores", name) for name in names]
+    return np.column_stack(scores) * signs(names, confidence)

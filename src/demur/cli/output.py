@@ -1,19 +1,27 @@
-"""Where results go: files that are never replaced unasked, JSON, and notes beside the data."""
+"""Where results go: files that are never replaced unasked, and remarks beside the data."""
 
 from __future__ import annotations
 
-import math
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
 
 import click
 
-from demur._files import check_target
+from demur._files import check_target, replacing, write_atomically
 from demur.cli.options import Command, gathered, option
-from demur.cli.texts import echo_json
-from demur.errors import InfeasibleError, InvalidInputError
+from demur.errors import InvalidInputError
+
+PATIENCE = 2.0
+"""Seconds before any progress is shown."""
+
+_EVERY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +32,33 @@ class OutputOptions:
     force: bool
     as_json: bool
 
-    def check(self) -> None:
-        """Refuse an output that cannot or must not be written, before the work begins."""
+    def check(self, *more: str | None) -> None:
+        """Refuse files that cannot or must not be written, before the work begins.
+
+        `more` are files of other options, which --force is about as well.
+        """
+        for path in (self.output, *more):
+            if path is not None:
+                check_target(path)
+                refuse_existing(path, force=self.force)
+
+    def write(self, text: str) -> None:
+        """Write text to the file, without colours, or print it."""
         if self.output is None:
-            return
-        check_target(self.output)
-        if Path(self.output).exists() and not self.force:
-            raise InvalidInputError(f"{self.output!r} exists; add --force to replace it")
+            click.echo(text)
+        else:
+            write_atomically(self.output, click.unstyle(text) + "\n")
 
     @contextmanager
-    def infeasible_as_json(self) -> Iterator[None]:
-        """Tell scripts which bounds are attainable, beside the message."""
-        try:
-            yield
-        except InfeasibleError as error:
-            if self.as_json:
-                attainable = {k: None if math.isnan(v) else v for k, v in error.attainable.items()}
-                echo_json({"infeasible": str(error), "attainable": attainable})
-            raise
+    def opened(self) -> Iterator[BinaryIO]:
+        """Open the file, which appears when all is written, or standard output."""
+        if self.output is None:
+            # A file of its own: what Python buffers for standard output would fail again at exit.
+            with open(sys.stdout.fileno(), "wb", closefd=False) as file:
+                yield file
+        else:
+            with replacing(self.output) as file:
+                yield file
 
 
 def output_options(what: str) -> Callable[[Command], Command]:
@@ -58,6 +75,77 @@ def output_options(what: str) -> Callable[[Command], Command]:
     )
 
 
+def json_option() -> Callable[[Command], Command]:
+    """Return the option of commands that write no file."""
+    return option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+
+
+def refuse_existing(path: str | Path, *, force: bool) -> None:
+    """Refuse to replace a file or folder unasked."""
+    if Path(path).exists() and not force:
+        raise InvalidInputError(f"{str(path)!r} exists; add --force to replace it")
+
+
+def save_file(path: str | None, write: Callable[[str], object], remark: str = "") -> None:
+    """Have a file written, if one was asked for; a remark such as "the counts are" says where."""
+    if path is None:
+        return
+    write(path)
+    if remark:
+        note(f"{remark} in {path}")
+
+
 def note(text: str) -> None:
     """Print a remark where it does not mix with the data."""
     click.echo(f"demur: {text}", err=True)
+
+
+class Progress:
+    """Shows, on a terminal only, what is going on, how far it is and since when."""
+
+    def __init__(self, label: str, total: int | None = None, *, unit: str = "rows") -> None:
+        self._label, self._total, self._unit = label, total, unit
+        self._done = 0
+        self._start = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._show, daemon=True)
+
+    def advance(self, count: int) -> None:
+        """Count so many more as done."""
+        self._done += count
+
+    def at(self, done: int, total: int) -> None:
+        """Say how far it is now."""
+        self._done, self._total = done, total
+
+    def __enter__(self) -> Progress:
+        if sys.stderr.isatty():
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _show(self) -> None:
+        wait = PATIENCE
+        while not self._ended.wait(wait):
+            sys.stderr.write(f"\r\x1b[K{self._text()}")
+            sys.stderr.flush()
+            wait = _EVERY
+        if wait == _EVERY:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def _text(self) -> str:
+        seconds = f"{time.monotonic() - self._start:.0f} s"
+        if not self._done:
+            return f"{self._label}, {seconds}"
+        of = f" of {self._total:,} ({self._done / self._total:.0%})" if self._total else ""
+        return f"{self._label}: {self._done:,}{of} {self._unit}, {seconds}"

@@ -1,4 +1,4 @@
-"""Options for estimates that tune the rule again and again, and how to run them with progress."""
+"""Rows kept apart and drawn anew: hold-out, folds, replicates, and the split behind a guarantee."""
 
 from __future__ import annotations
 
@@ -6,19 +6,101 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
+import numpy.typing as npt
 
-from demur.cli.options import Chance, Command, gathered, option
-from demur.cli.progress import Progress
-from demur.cli.search import SearchOptions
+from demur._arrays import BoolArray
+from demur.cli.inputs import ScoreTable
+from demur.cli.options import (
+    Chance,
+    Command,
+    Number,
+    SearchOptions,
+    complete_column,
+    gathered,
+    option,
+)
+from demur.cli.output import Progress
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
+from demur.core.program import exact
 from demur.core.sample import Sample
-from demur.guarantees.resampling.bootstrap import Bootstrap, bootstrap
-from demur.guarantees.resampling.cross import CrossTuning, cross_tune
-from demur.guarantees.resampling.replicates import Progress as Report
-from demur.guarantees.splits import Groups
+from demur.errors import InfeasibleError, InvalidInputError
+from demur.tuning.result import Grid
+
+if TYPE_CHECKING:
+    from demur.guarantees.certified_tuning import CertifiedTuning
+    from demur.guarantees.resampling.bootstrap import Bootstrap
+    from demur.guarantees.resampling.cross import CrossTuning
+    from demur.guarantees.resampling.paired import Comparison
+    from demur.guarantees.splits import Groups
+
+
+@dataclass(frozen=True, slots=True)
+class HoldoutOptions:
+    """Which rows are kept for an honest estimate."""
+
+    holdout: Bound | None
+    seed: int
+    group: str | None
+
+    def held(self, rows: ScoreTable) -> BoolArray | None:
+        """Return which rows are held out; None when none are."""
+        if self.holdout is None:
+            return None
+        share = exact("--holdout", self.holdout)
+        if not 0 < share < 1:
+            raise InvalidInputError(f"--holdout must be between 0 and 1, got {self.holdout}")
+        ood = rows.options.ood
+        length = len(rows.columns[rows.scores[0][0]])
+        strata = np.zeros(length) if ood is None else rows.columns[ood].astype(str)
+        groups = None if self.group is None else rows.columns[self.group]
+        held = held_out(strata, share, seed=self.seed, groups=groups)
+        if held.all() or not held.any():
+            raise InvalidInputError("--holdout leaves one side without rows: too few rows or ids")
+        return held
+
+
+def holdout_options(group_help: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options of the split as `split`."""
+    add = option("Held-out rows")
+    column: dict[str, Any] = {"metavar": "COLUMN", "shell_complete": complete_column}
+    return gathered(
+        "split",
+        HoldoutOptions,
+        [
+            add("--holdout", type=Number(), help="Tune on the rest, evaluate on this share."),
+            add("--seed", type=int, default=0, show_default=True, help="Seed of the split."),
+            add("--id", "group", **column, help=group_help),
+        ],
+    )
+
+
+def held_out(
+    strata: npt.NDArray[Any], share: Fraction, *, seed: int, groups: npt.NDArray[Any] | None = None
+) -> BoolArray:
+    """Return which rows are held out: `share` of the groups of every stratum, at random.
+
+    Rows of a group stay together; without groups every row is its own. A stratum of two or
+    more groups has some on both sides.
+    """
+    rng = np.random.default_rng(seed)
+    if groups is None:
+        first = codes = np.arange(len(strata))
+    else:
+        _, first, codes = np.unique(groups.astype(str), return_index=True, return_inverse=True)
+    stratum = strata[first]
+    held = np.zeros(len(first), np.bool_)
+    for value in np.unique(stratum):
+        members = rng.permutation(np.flatnonzero(stratum == value))
+        count = floor(share * len(members) + Fraction(1, 2))
+        held[members[: min(max(count, 1), len(members) - 1)]] = True
+    return np.asarray(held[codes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +124,8 @@ class ResamplingOptions:
         """Return the cross-validated tuning, if one was asked for."""
         if not folds:
             return None
+        from demur.guarantees.resampling.cross import cross_tune
+
         with counted("cross-validating", folds, unit="folds") as done:
             return cross_tune(
                 sample,
@@ -49,7 +133,7 @@ class ResamplingOptions:
                 folds=folds,
                 groups=groups,
                 rng=seed,
-                workers=self.threads,
+                workers=self._threads,
                 progress=done,
                 directions=search.directions,
                 search=search.search,
@@ -61,6 +145,8 @@ class ResamplingOptions:
         """Return the bootstrap, if one was asked for."""
         if not self.replicates:
             return None
+        from demur.guarantees.resampling.bootstrap import bootstrap
+
         with counted("tuning anew", self.replicates, unit="replicates") as done:
             return bootstrap(
                 sample,
@@ -68,14 +154,44 @@ class ResamplingOptions:
                 replicates=self.replicates,
                 confidence=float(self.level),
                 rng=seed,
-                workers=self.threads,
+                workers=self._threads,
                 progress=done,
                 directions=search.directions,
                 search=search.search,
             )
 
+    def compare(
+        self,
+        first: Sample,
+        second: Sample,
+        model: RejectionModel,
+        *,
+        label: str,
+        search: Grid | None,
+        seed: int,
+    ) -> Comparison | None:
+        """Compare two methods on the same rows; None if no rule of one meets the bounds."""
+        from demur.guarantees.resampling.paired import compare
+
+        with counted(label, self.replicates, unit="replicates") as done:
+            try:
+                return compare(
+                    first,
+                    second,
+                    model,
+                    replicates=self.replicates,
+                    confidence=float(self.level),
+                    directions="nonneg",
+                    search=search,
+                    rng=seed,
+                    workers=self._threads,
+                    progress=done,
+                )
+            except InfeasibleError:
+                return None
+
     @property
-    def threads(self) -> int:
+    def _threads(self) -> int:
         """The number of threads; by default one for each processor."""
         return self.workers or os.cpu_count() or 1
 
@@ -121,7 +237,47 @@ def resampling_options(replicates: int, what: str) -> Callable[[Command], Comman
 
 
 @contextmanager
-def counted(label: str, total: int, *, unit: str) -> Iterator[Report]:
+def counted(label: str, total: int, *, unit: str) -> Iterator[Callable[[int, int], None]]:
     """Show how many of `total` are done; yields what is to be called after each."""
     with Progress(label, total, unit=unit) as progress:
         yield lambda done, of: progress.advance(1)
+
+
+def tune_promised(
+    sample: Sample,
+    model: RejectionModel,
+    confidence: Bound,
+    *,
+    search: SearchOptions,
+    seed: int,
+    max_loss: Bound | None,
+) -> CertifiedTuning | InfeasibleError:
+    """Return the rule with its promise, or the error that says why there is none."""
+    from demur.guarantees.certified_tuning import tune_certified
+
+    with Progress("tuning with a guarantee"):
+        try:
+            return tune_certified(
+                sample,
+                model,
+                confidence=float(confidence),
+                max_loss=max_loss,
+                directions=search.directions,
+                search=search.search,
+                rng=seed,
+            )
+        except InfeasibleError as error:
+            return error
+
+
+def refuse_repeated_ids(rows: ScoreTable, column: str | None) -> None:
+    """Raise when several rows have one id: they are not independent, so no count is a proof."""
+    if column is None:
+        return
+    ids = rows.columns[column].astype(str)
+    different = len(np.unique(ids))
+    if different < len(ids):
+        raise InvalidInputError(
+            f"--guarantee counts independent rows, but column {column!r} has {different:,} ids in "
+            f"{len(ids):,} rows: keep one row of each id"
+        )

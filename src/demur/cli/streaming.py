@@ -13,10 +13,8 @@ from typing import Any
 import click
 
 from demur.cli.inputs import DataOptions
-from demur.cli.models import ModelOptions
-from demur.cli.options import Command, gathered, option
-from demur.cli.progress import Progress
-from demur.cli.search import SearchOptions
+from demur.cli.options import Command, ModelOptions, SearchOptions, gathered, option
+from demur.cli.output import Progress
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.source import MEMORY, Overview, ScoreSource
 from demur.errors import InvalidInputError
@@ -158,7 +156,7 @@ def refuse_in_stream(given: Mapping[str, object]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StreamTuning:
     """A rule tuned on a source, what it does there, and how much there is."""
 
     tuned: Tuning
@@ -173,20 +171,19 @@ def tune_stream(
     confidence: tuple[str, ...],
     options: ModelOptions,
     search: SearchOptions,
-) -> Found:
+) -> StreamTuning:
     """Tune on rows that stay where they are."""
     with (
         Progress("counting rows") as progress,
         engine.opened(data, scores, confidence, progress) as source,
     ):
         model = options.one_model()
-        if options.needs_ood and not sum(source.overview().ood_rows):
-            raise InvalidInputError(f"column {data.ood!r} marks no row as OOD")
+        options.check_ood(sum(source.overview().ood_rows), data.ood)
         tuned = tune(source, model, directions=search.directions, ood=search.fpr_of)
         point = tuned.point
         if options.prior is not None:
             point = evaluate(tuned.rule, source, model=model, ood_prior=options.prior)
-        return Found(tuned, point, source.overview())
+        return StreamTuning(tuned, point, source.overview())
 
 
 @contextmanager

@@ -141,3 +141,14 @@ def command_options(model: RejectionModel) -> list[str]:
 
 def _short(value: Number) -> str:
     return f"{float(value):g}"
+
+
+def objective_key(model: RejectionModel) -> str:
+    """Return the attribute of an operating point that the model optimises."""
+    return "expected_cost" if model.cost is not None else str(model.objective)
+
+
+def objective_at(model: RejectionModel) -> str:
+    """Return what the model optimises, and where: *selective risk at TPR(0.8), FPR(0.1)*."""
+    at = f" at {paper_text(model)}" if model.bounds else ""
+    return objective_name(model) + at

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from demur.cli.progress import Progress
-from demur.cli.tables import Block, Cell, render
-from demur.cli.texts import ONLY_THESE_OOD, echo_json, point_data, rule_data
+from demur.cli.output import Progress, refuse_existing
+from demur.cli.printing import (
+    ONLY_THESE_OOD,
+    Cell,
+    Heading,
+    Result,
+    ResultTable,
+    RowGroup,
+    Section,
+    rule_data,
+)
 from demur.core.rates import OperatingPoint
-from demur.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from demur.reproduce.demo import Demo, DemoOutcome
@@ -40,43 +48,37 @@ def command(output: Path, seed: int, force: bool, as_json: bool) -> None:
     """
     from demur.reproduce.demo import FILES, run, write
 
-    existing = [name for name in FILES if (output / name).exists()]
-    if existing and not force:
-        raise InvalidInputError(f"{str(output / existing[0])!r} exists; add --force to replace it")
+    for name in FILES:
+        refuse_existing(output / name, force=force)
     output.mkdir(parents=True, exist_ok=True)
     with Progress("training and tuning"):
         demo = run(seed)
     with Progress("writing the report"):
         report = write(demo, output)
-    if as_json:
-        echo_json(_data(demo, output))
-        return
-    click.echo(_story(demo))
-    click.echo()
-    click.echo(_table(demo))
-    click.echo()
-    click.echo('Tuned on one half of the images; "held out" is the other half.')
-    click.echo(ONLY_THESE_OOD)
-    click.echo()
-    click.echo(report.decision)
-    click.echo()
-    click.echo(_next(output))
+    halves = 'Tuned on one half of the images; "held out" is the other half.'
+    sections = [
+        Section(_story(demo), table=_table(demo), notes=[halves, ONLY_THESE_OOD]),
+        Section([report.decision]),
+        Section(_next(output)),
+    ]
+    Result(sections, _data(demo, output)).show(as_json=as_json)
 
 
-def _story(demo: Demo) -> str:
+def _story(demo: Demo) -> list[str]:
     sizes = [
         f"{int((~part.is_ood).sum())} ID and {int(part.is_ood.sum())} OOD"
         for part in (demo.tune, demo.test)
     ]
-    return (
+    return [
         f"A classifier of the digits 0 to 6 is right on {demo.accuracy:.1%} of new images; "
-        f"7, 8 and 9 are OOD.\nImages to tune on: {sizes[0]}; held out: {sizes[1]}."
-    )
+        "7, 8 and 9 are OOD.",
+        f"Images to tune on: {sizes[0]}; held out: {sizes[1]}.",
+    ]
 
 
-def _table(demo: Demo) -> str:
+def _table(demo: Demo) -> ResultTable:
     header = ["", "tuned", "held out", "TPR held out", "FPR held out"]
-    blocks = []
+    groups = []
     for name in dict.fromkeys(outcome.model for outcome in demo.outcomes):
         outcomes = [outcome for outcome in demo.outcomes if outcome.model == name]
         texts = [_texts(outcome) for outcome in outcomes]
@@ -94,8 +96,8 @@ def _table(demo: Demo) -> str:
             for outcome, row in zip(outcomes, texts, strict=True)
         ]
         objective = "expected cost" if name == "cost" else f"selective risk at {name}"
-        blocks.append(Block(objective, rows))
-    return render("text", header, blocks)
+        groups.append(RowGroup(objective, rows))
+    return ResultTable([Heading(name) for name in header], groups)
 
 
 def _texts(outcome: DemoOutcome) -> list[str]:
@@ -111,20 +113,17 @@ def _objective(point: OperatingPoint) -> float:
     return point.selective_risk if point.expected_cost is None else point.expected_cost
 
 
-def _next(output: Path) -> str:
+def _next(output: Path) -> list[str]:
     from demur.reproduce.demo import tune_command
 
     def quoted(name: str) -> str:
         return shlex.quote(str(output / name))
 
-    return "\n".join(
-        [
-            f"Open {output / 'report.html'} in a browser. Then try",
-            f"  {tune_command(output)} --min-tpr .8 --max-fpr .25",
-            f"  demur evaluate {quoted('rule.json')} {quoted('test.csv')} "
-            "--loss is_wrong --ood set",
-        ]
-    )
+    return [
+        f"Open {output / 'report.html'} in a browser. Then try",
+        f"  {tune_command(output)} --min-tpr .8 --max-fpr .25",
+        f"  demur evaluate {quoted('rule.json')} {quoted('test.csv')} --loss is_wrong --ood set",
+    ]
 
 
 def _data(demo: Demo, output: Path) -> dict[str, Any]:
@@ -135,8 +134,8 @@ def _data(demo: Demo, output: Path) -> dict[str, Any]:
                 "scores": list(outcome.method),
                 "model": outcome.model,
                 "rule": None if outcome.rule is None else rule_data(outcome.rule),
-                "tuned": None if outcome.tuned is None else point_data(outcome.tuned),
-                "held_out": None if outcome.held_out is None else point_data(outcome.held_out),
+                "tuned": None if outcome.tuned is None else asdict(outcome.tuned),
+                "held_out": None if outcome.held_out is None else asdict(outcome.held_out),
             }
             for outcome in demo.outcomes
         ],

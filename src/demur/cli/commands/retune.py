@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
-from demur.cli.models import ModelOptions, model_options
-from demur.cli.options import SectionCommand
-from demur.cli.output import OutputOptions, output_options
-from demur.cli.texts import ONLY_THESE_OOD, decision, echo_json, model_data, point_data, rule_data
+from demur.cli.options import ModelOptions, SectionCommand, model_options
+from demur.cli.output import OutputOptions, output_options, save_file
+from demur.cli.printing import (
+    ONLY_THESE_OOD,
+    Result,
+    Section,
+    decision,
+    infeasible_as_json,
+    rule_data,
+)
 from demur.guarantees.operating_tables import OperatingTable
 
 _EXAMPLES = """\b
@@ -32,26 +40,24 @@ def command(counts: str, model: ModelOptions, out: OutputOptions) -> None:
     asked = model.one_model()
     out.check()
     table = OperatingTable.load(counts)
-    with out.infeasible_as_json():
+    with infeasible_as_json(out.as_json):
         tuned = table.tune(asked)
-    if out.output is not None:
-        tuned.rule.save(out.output)
-    if out.as_json:
-        echo_json(
-            {
-                "rule": rule_data(tuned.rule),
-                "model": model_data(asked),
-                "tuned": point_data(tuned.point),
-                "complete": table.complete,
-                "saved_rules": len(table.thresholds),
-                "output": out.output,
-            }
-        )
-        return
-    click.echo(decision(tuned.rule, tuned.point))
+    save_file(out.output, tuned.rule.save)
     known = "all that can be optimal" if table.complete else "a selection, so it may not be optimal"
-    click.echo(f"\nThe best of {len(table.thresholds):,} saved rules ({known}).")
-    click.echo("The numbers are those of the rows it was tuned on, so they are optimistic.")
-    click.echo(ONLY_THESE_OOD)
+    notes = [
+        f"The best of {len(table.thresholds):,} saved rules ({known}).",
+        "The numbers are those of the rows it was tuned on, so they are optimistic.",
+        ONLY_THESE_OOD,
+    ]
     if out.output is not None:
-        click.echo(f"The rule is in {out.output}.")
+        notes.append(f"The rule is in {out.output}.")
+    data = {
+        "rule": rule_data(tuned.rule),
+        "model": asked.to_data(),
+        "tuned": asdict(tuned.point),
+        "complete": table.complete,
+        "saved_rules": len(table.thresholds),
+        "output": out.output,
+    }
+    section = Section([decision(tuned.rule, tuned.point)], notes=notes)
+    Result([section], data).show(as_json=out.as_json)

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import click
 
-from demur.cli.inputs import DataOptions, data_options, read_rows, scores_option
-from demur.cli.models import ModelOptions, model_options
-from demur.cli.options import SectionCommand, complete_column, option
-from demur.cli.progress import Progress
-from demur.cli.streaming import EngineOptions, engine_options
-from demur.cli.tables import Block, Cell, render
-from demur.cli.texts import (
+from demur.cli.inputs import DataOptions, data_options, read_rows, score_columns, scores_option
+from demur.cli.options import ModelOptions, SectionCommand, complete_column, model_options, option
+from demur.cli.output import Progress, json_option
+from demur.cli.printing import (
     ONLY_THESE_OOD,
-    bounds_met,
+    Result,
+    ResultTable,
+    Section,
     decision,
-    echo_json,
-    model_data,
-    point_data,
     point_table,
     rate,
     rule_data,
-    sample_data,
+    seen_data,
+    verdict,
 )
+from demur.cli.streaming import EngineOptions, engine_options
+from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import Overview
-from demur.errors import InvalidInputError
+from demur.core.wording import bounds_met
 
 _EXAMPLES = """\b
 Examples:
@@ -52,7 +52,7 @@ Examples:
     help="Show the rates for each value of this column too, such as a day.",
 )
 @engine_options()
-@option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@json_option()
 def command(
     rule: str,
     data: DataOptions,
@@ -68,12 +68,9 @@ def command(
     those that the rule names; confidences stay as they are. DATA may be many files, as for
     demur tune.
     """
-    models = model.models()
-    if len(models) > 1:
-        raise click.UsageError("the options mix models: check one at a time")
+    asked = model.at_most_one("check")
     loaded = Rule.load(rule)
     names = score_columns(loaded, scores)
-    asked = models[0] if models else None
     groups: dict[Any, OperatingPoint] = {}
     sizes: Sample | Overview
     # The rule reads raw columns, so nothing is flipped here.
@@ -91,64 +88,56 @@ def command(
         with Progress("evaluating"):
             sizes = rows.sample(names)
             point = evaluate(loaded, sizes, model=asked, ood_prior=model.prior)
-    met = {} if asked is None else bounds_met(asked, point)
     groups = dict(sorted(groups.items(), key=lambda item: (item[0] is None, item[0])))
-    if as_json:
-        echo_json(
-            {
-                "rule": rule_data(loaded),
-                "model": None if asked is None else model_data(asked),
-                "point": point_data(point) | {"rows": sample_data(sizes)},
-                "bounds_met": met,
-            }
-            | ({} if by is None else {"by": by, "groups": _group_data(groups)})
-        )
-        return
-    click.echo(decision(loaded, point))
-    click.echo()
-    click.echo(point_table({"these rows": (point, sizes)}))
-    click.echo()
+    _result(loaded, asked, (point, sizes), by, groups).show(as_json=as_json)
+
+
+def _result(
+    rule: Rule,
+    asked: RejectionModel | None,
+    seen: tuple[OperatingPoint, Sample | Overview],
+    by: str | None,
+    groups: Mapping[Any, OperatingPoint],
+) -> Result:
+    met = {} if asked is None else bounds_met(asked, seen[0])
+    sections = [
+        Section([decision(rule, seen[0])]),
+        Section(table=point_table({"these rows": seen})),
+    ]
+    data: dict[str, Any] = {
+        "rule": rule_data(rule),
+        "model": None if asked is None else asked.to_data(),
+        "point": seen_data(*seen),
+        "bounds_met": met,
+    }
     if by is not None:
-        click.echo(_group_table(by, groups))
-        click.echo()
-    for bound, fulfilled in met.items():
-        click.echo(f"{bound}: {'met' if fulfilled else click.style('not met', fg='red')}")
-    click.echo(ONLY_THESE_OOD)
+        sections.append(Section(table=_group_table(by, groups)))
+        data |= {"by": by, "groups": _group_data(groups)}
+    facts = [verdict(bound, good, "met") for bound, good in met.items()]
+    return Result([*sections, Section([*facts, ONLY_THESE_OOD])], data)
 
 
 def _group_data(groups: Mapping[Any, OperatingPoint]) -> list[dict[str, Any]]:
     # Days and the like have no form of their own in JSON.
     plain = (int, float, str, type(None))
     return [
-        {"value": value if isinstance(value, plain) else str(value)} | point_data(point)
+        {"value": value if isinstance(value, plain) else str(value)} | asdict(point)
         for value, point in groups.items()
     ]
 
 
-def _group_table(by: str, groups: Mapping[Any, OperatingPoint]) -> str:
+def _group_table(by: str, groups: Mapping[Any, OperatingPoint]) -> ResultTable:
     """Return one line for each group."""
     rows = [
         [
-            Cell("missing" if value is None else str(value)),
-            Cell(rate(point.tpr)),
-            Cell(rate(point.fpr)),
-            Cell(rate(point.selective_risk, 5)),
-            Cell(f"{point.accepted_id:,.10g}"),
-            Cell(f"{point.accepted_ood:,.10g}"),
+            "missing" if value is None else str(value),
+            rate(point.tpr),
+            rate(point.fpr),
+            rate(point.selective_risk, 5),
+            f"{point.accepted_id:,.10g}",
+            f"{point.accepted_ood:,.10g}",
         ]
         for value, point in groups.items()
     ]
     heads = [by, "TPR", "FPR", "selective risk", "accepted ID", "accepted OOD"]
-    return render("text", heads, [Block("", rows)])
-
-
-def score_columns(rule: Rule, given: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the columns a rule reads: those given, or else those it names."""
-    names = given or rule.score_names
-    if names is None:
-        raise InvalidInputError("the rule does not name its columns: name them with --scores")
-    if len(names) != len(rule.direction):
-        raise InvalidInputError(
-            f"--scores: the rule takes {len(rule.direction)} columns, got {', '.join(names)}"
-        )
-    return names
+    return ResultTable.of(heads, rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from demur.cli.options import Command, gathered
+from demur.cli.printing import Result, Section
 
 if TYPE_CHECKING:
     from demur.reproduce.table2_scores import Place, Scores
@@ -38,8 +38,7 @@ def table1_command(n: int, seed: int, as_json: bool) -> None:
     """Table 1: methods A to D on synthetic data, under both models."""
     from demur.reproduce.table1 import table1
 
-    table = table1(n=n, seed=seed)
-    click.echo(json.dumps(table.as_dict(), indent=2) if as_json else str(table))
+    _show(table1(n=n, seed=seed), as_json=as_json)
 
 
 @command.command("figures")
@@ -59,6 +58,10 @@ def figures_command(output: Path, n: int, seed: int) -> None:
 
     for path in write_figures(output, n=n, seed=seed):
         click.echo(path)
+
+
+def _show(found: Any, *, as_json: bool) -> None:
+    Result([Section([str(found)])], found.as_dict()).show(as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +106,6 @@ class _RealData:
             train_epochs=self.train,
             all_mnist=self.all_mnist,
         )
-
-    def show(self, result: Any) -> None:
-        click.echo(json.dumps(result.as_dict(), indent=2) if self.as_json else str(result))
 
 
 class _Notes:
@@ -225,7 +225,7 @@ def table2_command(given: _RealData, replicates: int) -> None:
     cache = Cache(place.cache, notify=notes)
     table = table2(scores, cache, replicates=replicates, seed=given.seed)
     notes.clear()
-    given.show(table)
+    _show(table, as_json=given.as_json)
 
 
 @command.command("heldout")
@@ -247,4 +247,4 @@ def heldout_command(given: _RealData, halvings: int) -> None:
         given.scores(given.place(notes)), splits=halvings, seed=given.seed, notify=notes
     )
     notes.clear()
-    given.show(study)
+    _show(study, as_json=given.as_json)

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 import click
 import numpy as np
 
-from demur.cli.holdout import row_ids
-from demur.cli.inputs import DataOptions, confidence_option, data_options, read_rows, scores_option
-from demur.cli.models import ModelOptions, model_options
-from demur.cli.options import SectionCommand, complete_column, option
-from demur.cli.output import OutputOptions
-from demur.cli.progress import Progress
-from demur.cli.raw_columns import folds_on_raw_columns, on_raw_columns
-from demur.cli.resampling import ResamplingOptions, folds_option, resampling_options
-from demur.cli.search import SearchOptions, search_options
-from demur.cli.tables import Block, Cell, render
-from demur.cli.texts import (
-    ONLY_THESE_OOD,
-    echo_json,
-    model_data,
-    model_text,
-    point_data,
-    rate,
-    rule_data,
-    rule_text,
-    sample_data,
+from demur.cli.inputs import (
+    DataOptions,
+    confidence_option,
+    data_options,
+    on_raw_columns,
+    read_rows,
+    scores_option,
 )
+from demur.cli.options import (
+    ModelOptions,
+    SearchOptions,
+    SectionCommand,
+    complete_column,
+    model_options,
+    option,
+    search_options,
+)
+from demur.cli.output import Progress, json_option
+from demur.cli.printing import (
+    ONLY_THESE_OOD,
+    Result,
+    ResultTable,
+    Section,
+    infeasible_as_json,
+    rate,
+    rows_data,
+    rule_data,
+)
+from demur.cli.resampling import ResamplingOptions, folds_option, resampling_options
 from demur.core.rates import OperatingPoint
+from demur.core.wording import formula, paper_text
 from demur.guarantees.resampling.bootstrap import Bootstrap
 from demur.guarantees.resampling.cross import CrossTuning
 from demur.guarantees.splits import Groups
@@ -64,7 +75,7 @@ Examples:
     help="Rows with the same id, such as those of one patient, stay in one fold. Replicates draw "
     "single rows all the same.",
 )
-@option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@json_option()
 def command(
     data: DataOptions,
     scores: tuple[str, ...] | None,
@@ -83,51 +94,51 @@ def command(
     rule tuned without it; the bootstrap tunes anew on rows drawn anew and says how far the truth
     may lie. ID rows and every OOD set are drawn by themselves.
     """
-    asked = model.one_model()
-    if model.needs_ood and data.ood is None and not data.openood:
-        raise click.UsageError("--max-fpr and --prior need OOD rows: name their column with --ood")
+    asked = model.model_for(has_ood=data.has_ood)
     if not folds and not resampling.replicates:
         raise click.UsageError("nothing is left to estimate: give --folds or --replicates")
     if search.fpr_of != "pooled":
         raise click.UsageError("estimates are about the FPR of all OOD rows together")
     rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=group)
-    if len(rows.scores[0]) > 2:
-        raise click.UsageError("--scores is needed: choose one or two of the --openood scores")
-    sample = rows.sample(rows.scores[0])
-    with (
-        Progress("tuning"),
-        OutputOptions(None, force=False, as_json=as_json).infeasible_as_json(),
-    ):
+    sample = rows.sample(rows.tuned_scores)
+    with Progress("tuning"), infeasible_as_json(as_json):
         tuned = tune(sample, asked, directions=search.directions, search=search.search)
-    ids = row_ids(rows, group)
+    ids = rows.ids(group)
     cross = resampling.cross(sample, asked, folds=folds, search=search, seed=seed, groups=ids)
     found = resampling.bootstrap(sample, asked, search=search, seed=seed)
     rule = on_raw_columns(tuned.rule, rows.confidence)
-    if as_json:
-        echo_json(
-            {
-                "rule": rule_data(rule),
-                "model": model_data(asked),
-                "rows": sample_data(sample),
-                "tuned": point_data(tuned.point),
-                "cross": None
-                if cross is None
-                else cross_data(folds_on_raw_columns(cross, rows.confidence)),
-                "bootstrap": None if found is None else bootstrap_data(found),
-            }
-        )
-        return
-    click.echo(f"Rules tuned for {model_text(asked)}, such as: accept when {rule_text(rule)}\n")
-    click.echo(_table(tuned.point, cross, found))
-    click.echo()
-    click.echo("The tuned numbers are optimistic: quote the others.")
+    facts = [f"Rules tuned for {paper_text(asked)}, such as: accept when {formula(rule)}"]
+    table = _table(tuned.point, cross, found)
+    data_out = {
+        "rule": rule_data(rule),
+        "model": asked.to_data(),
+        "rows": rows_data(sample),
+        "tuned": asdict(tuned.point),
+        "cross": None if cross is None else cross_data(_on_raw_columns(cross, rows.confidence)),
+        "bootstrap": None if found is None else bootstrap_data(found),
+    }
+    section = Section(facts, table=table, notes=_notes(cross, found, ids))
+    Result([section], data_out).show(as_json=as_json)
+
+
+def _on_raw_columns(cross: CrossTuning, confidence: Sequence[str]) -> CrossTuning:
+    """Return the same folds with their rules for the columns as they are."""
+    folds = tuple(
+        replace(fold, rule=None if fold.rule is None else on_raw_columns(fold.rule, confidence))
+        for fold in cross.folds
+    )
+    return replace(cross, folds=folds)
+
+
+def _notes(cross: CrossTuning | None, found: Bootstrap | None, ids: Groups | None) -> list[str]:
+    lines = ["The tuned numbers are optimistic: quote the others."]
     if found is not None and found.unable:
-        click.echo(f"{found.unable} replicates had no rule; the tuned one stayed.")
+        lines.append(f"{found.unable} replicates had no rule; the tuned one stayed.")
     if cross is not None and cross.unable:
-        click.echo(f"{cross.unable} folds had no rule and are left out.")
+        lines.append(f"{cross.unable} folds had no rule and are left out.")
     if found is not None and ids is not None and _repeated(ids):
-        click.echo("Replicates drew single rows: the intervals are too narrow if ids matter.")
-    click.echo(ONLY_THESE_OOD)
+        lines.append("Replicates drew single rows: the intervals are too narrow if ids matter.")
+    return [*lines, ONLY_THESE_OOD]
 
 
 def _repeated(ids: Groups) -> bool:
@@ -135,7 +146,9 @@ def _repeated(ids: Groups) -> bool:
     return len(np.unique(names)) < len(names)
 
 
-def _table(point: OperatingPoint, cross: CrossTuning | None, found: Bootstrap | None) -> str:
+def _table(
+    point: OperatingPoint, cross: CrossTuning | None, found: Bootstrap | None
+) -> ResultTable:
     """Return a column for each way to look at the rule."""
     header = ["", "tuned on"]
     if cross is not None:
@@ -157,5 +170,5 @@ def _table(point: OperatingPoint, cross: CrossTuning | None, found: Bootstrap | 
             low, high = outwards(measure.interval.low, measure.interval.high, digits)
             optimism = "undefined" if math.isnan(measure.optimism) else f"{measure.optimism:+.5f}"
             cells += [rate(measure.estimate, digits), f"{low} to {high}", optimism]
-        rows.append([Cell(text) for text in cells])
-    return render("text", header, [Block("", rows)])
+        rows.append(cells)
+    return ResultTable.of(header, rows)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from typing import Any
 
 import click
 
-from demur.cli.evaluate import score_columns
-from demur.cli.inputs import DataOptions, data_options, read_rows, scores_option
-from demur.cli.models import ModelOptions, model_options
-from demur.cli.options import Chance, Number, SectionCommand, option
-from demur.cli.progress import Progress
-from demur.cli.tables import Block, Cell, render
-from demur.cli.texts import echo_json, model_data, rate, rule_data, rule_text, sample_data
-from demur.core.paper_models import CostModel, PrecisionRecallModel
+from demur.cli.app import UNMET
+from demur.cli.inputs import DataOptions, data_options, read_rows, score_columns, scores_option
+from demur.cli.options import Chance, ModelOptions, Number, SectionCommand, model_options, option
+from demur.cli.output import Progress, json_option
+from demur.cli.printing import Result, ResultTable, Section, rate, rows_data, rule_data, verdict
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule
+from demur.core.wording import formula
 from demur.guarantees.certified_rule import Certified, certify
 from demur.guarantees.intervals import Interval, at_least_text, at_most_text
 
@@ -49,7 +48,7 @@ _promise = option("Promise")
 )
 @_promise("--max-loss", type=Number(), help="Largest possible loss, if losses are not 0 and 1.")
 @_promise("--two-sided", is_flag=True, help="Bound every rate from both sides.")
-@option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@json_option()
 def command(
     rule: str,
     data: DataOptions,
@@ -70,13 +69,8 @@ def command(
     if prior_range is not None and given is None:
         # What was seen is shown at the worse end.
         model = replace(model, prior=prior_range[1])
-    models = model.models()
-    if len(models) > 1:
-        raise click.UsageError("the options mix models: certify one at a time")
-    asked = models[0] if models else None
-    if None not in (given, prior_range) and not isinstance(
-        asked, (CostModel, PrecisionRecallModel)
-    ):
+    asked = model.at_most_one("certify")
+    if None not in (given, prior_range) and (asked is None or asked.ood_prior is None):
         raise click.UsageError(
             "beside --prior-range, --prior says where precision or cost was seen, and neither "
             "--min-precision nor --cost-reject-id is given: leave out one of the two"
@@ -95,33 +89,38 @@ def command(
             max_loss=max_loss,
             sides="two" if two_sided else "one",
         )
-    if as_json:
-        data_out = asdict(promise) | {
-            "rule": rule_data(loaded),
-            "model": None if asked is None else model_data(asked),
-            "rows": sample_data(sample),
-            "holds": promise.holds,
-            "ood_prior": [
-                float(prior) for prior in prior_range or (model.prior,) if prior is not None
-            ],
-        }
-        echo_json(data_out)
-    else:
-        click.echo(f"Rule: accept when {rule_text(loaded)}.\n")
-        click.echo(promise_table(promise))
-        click.echo(
-            f"\nAll of these bounds hold together with probability {promise.confidence:g} over "
-            "the choice of rows,\nif the rows are fresh and independent."
-        )
-        for bound, certified in promise.met.items():
-            word = "certified" if certified else click.style("not certified", fg="red")
-            click.echo(f"{bound}: {word}")
-        click.echo(promise.caveat)
+    described = {
+        "rule": rule_data(loaded),
+        "model": None if asked is None else asked.to_data(),
+        "rows": rows_data(sample),
+        "holds": promise.holds,
+        "ood_prior": [float(prior) for prior in prior_range or (model.prior,) if prior is not None],
+    }
+    _result(loaded, promise, described).show(as_json=as_json)
     if not promise.holds:
-        raise SystemExit(3)
+        raise SystemExit(UNMET)
 
 
-def promise_table(promise: Certified) -> str:
+def _result(rule: Rule, promise: Certified, described: dict[str, Any]) -> Result:
+    meaning = [
+        f"All of these bounds hold together with probability {promise.confidence:g} over "
+        "the choice of rows,",
+        "if the rows are fresh and independent.",
+    ]
+    verdicts = [verdict(bound, good, "certified") for bound, good in promise.met.items()]
+    return Result(
+        [
+            Section(
+                [f"Rule: accept when {formula(rule)}."],
+                table=_promise_table(promise),
+                notes=[*meaning, *verdicts, promise.caveat],
+            )
+        ],
+        asdict(promise) | described,
+    )
+
+
+def _promise_table(promise: Certified) -> ResultTable:
     """Return the certified bounds beside what was seen."""
     point = promise.point
     seen = {
@@ -132,17 +131,17 @@ def promise_table(promise: Certified) -> str:
         "expected cost": (promise.expected_cost, point.expected_cost),
     }
     rows = [
-        [Cell(name), Cell("" if value is None else rate(value, 5)), *_ends(interval)]
+        [name, "" if value is None else rate(value, 5), *_ends(interval)]
         for name, (interval, value) in seen.items()
         if interval is not None
     ]
-    return render("text", ["", "seen", "at least", "at most"], [Block("", rows)])
+    return ResultTable.of(["", "seen", "at least", "at most"], rows)
 
 
-def _ends(interval: Interval) -> list[Cell]:
+def _ends(interval: Interval) -> list[str]:
     # An end that is not promised is the trivial one.
     low = "" if interval.low == 0 else _end(interval.low, at_least_text)
-    return [Cell(low), Cell("" if interval.high == 1 else _end(interval.high, at_most_text))]
+    return [low, "" if interval.high == 1 else _end(interval.high, at_most_text)]
 
 
 def _end(bound: float, text: Callable[[float, int], str]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import asdict
 import click
 
 from demur.cli.options import Chance, Number, SectionCommand, option
-from demur.cli.tables import Block, Cell, render
-from demur.cli.texts import echo_json, model_data
+from demur.cli.output import json_option
+from demur.cli.printing import Result, ResultTable, Section
 from demur.core.paper_models import TprFprModel
 from demur.core.program import Number as Bound
 from demur.guarantees.planning import Plan, plan
@@ -36,7 +36,7 @@ _bound, _add = option("Bounds to certify"), option("Certificate")
     show_default=True,
     help="By how much the rule is truly better than the bounds; may be repeated.",
 )
-@option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@json_option()
 def command(
     min_tpr: Bound,
     max_fpr: Bound | None,
@@ -53,46 +53,43 @@ def command(
         confidence=float(confidence),
         power=float(power),
     )
-    if as_json:
-        echo_json(asdict(planned) | {"model": model_data(asked)})
-        return
-    click.echo(
-        f"To certify {asked_text(asked)} with confidence {planned.confidence:g}\n"
-        f"and a chance of {planned.power:g} to succeed:\n"
-    )
-    click.echo(_sizes(planned))
-    click.echo("\nChance that a number of rows certifies a bound:\n")
-    click.echo(_power(planned))
-    click.echo(f"\n{_fewest(planned)}")
+    asks = [
+        f"To certify {asked_text(asked)} with confidence {planned.confidence:g}",
+        f"and a chance of {planned.power:g} to succeed:",
+    ]
+    sections = [
+        Section(asks, table=_sizes(planned)),
+        Section(["Chance that a number of rows certifies a bound:"], table=_power(planned)),
+        Section([_fewest(planned)]),
+    ]
+    Result(sections, asdict(planned) | {"model": asked.to_data()}).show(as_json=as_json)
 
 
-def _sizes(planned: Plan) -> str:
+def _sizes(planned: Plan) -> ResultTable:
     rows = [
         [
-            Cell(f"{row.margin:g}"),
-            Cell(f"{row.tpr:g}"),
-            Cell(f"{row.fpr:g}"),
-            Cell(_rows(row.n_id)),
-            Cell(_rows(row.n_ood)),
+            f"{row.margin:g}",
+            f"{row.tpr:g}",
+            f"{row.fpr:g}",
+            _rows(row.n_id),
+            _rows(row.n_ood),
         ]
         for row in planned.rows
     ]
-    return render(
-        "text", ["margin", "true TPR", "true FPR", "ID rows", "OOD rows"], [Block("", rows)]
-    )
+    return ResultTable.of(["margin", "true TPR", "true FPR", "ID rows", "OOD rows"], rows)
 
 
-def _power(planned: Plan) -> str:
+def _power(planned: Plan) -> ResultTable:
     rows = [
         [
-            Cell(f"{point.margin:g}"),
-            Cell(f"{point.rows:,}"),
-            Cell(f"{point.tpr_power:.3f}"),
-            Cell(f"{point.fpr_power:.3f}"),
+            f"{point.margin:g}",
+            f"{point.rows:,}",
+            f"{point.tpr_power:.3f}",
+            f"{point.fpr_power:.3f}",
         ]
         for point in planned.curve
     ]
-    return render("text", ["margin", "rows", "TPR (ID rows)", "FPR (OOD rows)"], [Block("", rows)])
+    return ResultTable.of(["margin", "rows", "TPR (ID rows)", "FPR (OOD rows)"], rows)
 
 
 def _fewest(planned: Plan) -> str:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import click
 
-from demur.cli.deployed import read_scores
-from demur.cli.evaluate import score_columns
-from demur.cli.inputs import DataOptions, data_options, read_rows, scores_option
+from demur.cli.inputs import (
+    DataOptions,
+    data_options,
+    read_deployed,
+    read_rows,
+    score_columns,
+    scores_option,
+)
 from demur.cli.options import Chance, SectionCommand, option
-from demur.cli.texts import echo_json, rule_data, rule_text, sample_data
+from demur.cli.output import json_option
+from demur.cli.printing import Result, Section, rows_data, rule_data
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule
+from demur.core.wording import formula
 from demur.guarantees.intervals import at_least_text, at_most_text
-from demur.guarantees.prior import estimate_prior
+from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.report.plain_data import prior_data
 from demur.report.promises import prior_text
 
@@ -37,7 +44,7 @@ Examples:
 @option("Estimate")(
     "--confidence", type=Chance(), default="0.95", show_default=True, help="Of the interval."
 )
-@option("Output")("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@json_option()
 def command(
     rule: str,
     data: DataOptions,
@@ -55,28 +62,28 @@ def command(
     loaded = Rule.load(rule)
     names = score_columns(loaded, scores)
     sample = read_rows(data, [names], flip=False, need_loss=False).sample(names)
-    in_use = read_scores(deployed, names)
+    in_use = read_deployed(deployed, names)
     found = estimate_prior(loaded, in_use, validation=sample, confidence=float(confidence))
-    if as_json:
-        echo_json(
-            prior_data(found)
-            | {
-                "rule": rule_data(loaded),
-                "rows": sample_data(sample),
-                "deployed": len(in_use),
-            }
-        )
-        return
-    click.echo(f"Rule: accept when {rule_text(loaded)}. {len(in_use):,} inputs in use.\n")
-    click.echo(prior_text(found))
+    facts = [f"Rule: accept when {formula(loaded)}. {len(in_use):,} inputs in use."]
+    described = {
+        "rule": rule_data(loaded),
+        "rows": rows_data(sample),
+        "deployed": len(in_use),
+    }
+    section = Section(facts, notes=[prior_text(found), *_advice(found)])
+    Result([section], prior_data(found) | described).show(as_json=as_json)
+
+
+def _advice(found: PriorEstimate) -> list[str]:
     if not found.consistent:
-        return
+        return []
     low, high = at_least_text(found.interval.low, 4), at_most_text(found.interval.high, 4)
     # At a share of 1 no precision can be promised.
-    if float(high) < 1:
-        both, each = 2 * found.confidence - 1, (1 + found.confidence) / 2
-        click.echo(
-            f"To be safe over all of it: demur certify --prior-range {low} {high}\n"
-            f"Both then hold together with confidence {both:.4g}; for {found.confidence:g}, give "
-            f"--confidence {each:.4g} to each."
-        )
+    if float(high) >= 1:
+        return []
+    both, each = 2 * found.confidence - 1, (1 + found.confidence) / 2
+    return [
+        f"To be safe over all of it: demur certify --prior-range {low} {high}",
+        f"Both then hold together with confidence {both:.4g}; for {found.confidence:g}, give "
+        f"--confidence {each:.4g} to each.",
+    ]

@@ -1,0 +1,256 @@
+"""`demur apply`: a rule at work on files, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+import numpy as np
+
+from demur._arrays import BoolArray, FloatArray
+from demur._files import check_parent, replacing_folder
+from demur.cli.inputs import score_columns, scores_option
+from demur.cli.options import SectionCommand, complete_column, option
+from demur.cli.output import OutputOptions, Progress, note, output_options, refuse_existing
+from demur.cli.printing import Result, Section
+from demur.core.columns import check_names, floats
+from demur.core.rule import Rule
+from demur.errors import InvalidInputError
+from demur.sources.files import (
+    column_names,
+    file_format,
+    find_partitions,
+    is_partitioned,
+    npz_columns,
+    open_stream,
+    write_npz,
+)
+from demur.sources.record_batches import (
+    batch_numbers,
+    decision_schema,
+    open_writer,
+    with_decision,
+)
+
+_EXAMPLES = """\b
+Examples:
+  demur apply rule.json today.parquet -o decided.parquet
+  demur apply rule.json today.csv --id image --missing reject > decided.csv
+  demur apply rule.json 'scores/day=*/*.parquet' -o decided
+"""
+
+
+@click.command(cls=SectionCommand, epilog=_EXAMPLES)
+@click.argument("rule", type=click.Path(), metavar="RULE")
+@click.argument("data", type=click.Path(), metavar="DATA")
+@scores_option(help="Columns to read in place of those that the rule names.")
+@option("Columns")(
+    "--id",
+    "key",
+    metavar="COLUMN",
+    shell_complete=complete_column,
+    help="Write only this column beside the decision; all columns by default.",
+)
+@option("Columns")(
+    "--column",
+    default="accept",
+    show_default=True,
+    metavar="NAME",
+    help="Name of the new column.",
+)
+@option("Columns")(
+    "--missing",
+    type=click.Choice(["error", "reject"]),
+    default="error",
+    show_default=True,
+    help="What to do when a row lacks a score: stop, or reject the row.",
+)
+@output_options(
+    "Write to this file, in the format of its ending, or to this folder if DATA is many files; "
+    "else CSV to standard output."
+)
+def command(
+    rule: str,
+    data: str,
+    scores: tuple[str, ...] | None,
+    key: str | None,
+    column: str,
+    missing: str,
+    out: OutputOptions,
+) -> None:
+    """Add a column to DATA that tells the rows a saved RULE accepts.
+
+    DATA is a file, or many: a folder, or a pattern in quotes. Rows are read, decided and written
+    in batches, so files may be larger than memory. Of many files each is written under its own
+    name and in its own format; the folder appears when all of them are done, and not before.
+    Columns of a CSV file are passed on as the text they are.
+    """
+    if out.as_json and out.output is None:
+        raise click.UsageError("--json needs -o: the rows themselves go to standard output")
+    many = is_partitioned(data)
+    if not many:
+        out.check()
+    loaded = Rule.load(rule)
+    decider = Decider(loaded, score_columns(loaded, scores), column, key, missing == "error")
+    if many:
+        _apply_many(data, decider, out)
+    else:
+        kind = "CSV" if out.output is None else file_format(out.output)
+        decider.kept(data)
+        total = open_stream(data).rows if file_format(data) == "Parquet" else None
+        with Progress("applying", total) as progress, out.opened() as file:
+            decider.apply(data, file, kind, progress.advance)
+    result = _result(decider, out)
+    if out.as_json:
+        result.show(as_json=True)
+    else:
+        # The rows themselves may be on standard output.
+        note(result.render("text"))
+
+
+def _apply_many(data: str, decider: Decider, out: OutputOptions) -> None:
+    if out.output is None:
+        raise click.UsageError("many files need -o: the folder to write them to")
+    partitions = find_partitions(data)
+    target = Path(out.output)
+    names = [file.relative_to(partitions.root) for file in partitions.files]
+    _check_folder(target, partitions.root, names, out.force)
+    # A column that the tenth file lacks is known before the first is written.
+    for file in partitions.files:
+        decider.kept(str(file))
+    with (
+        Progress("applying", len(names), unit="files") as progress,
+        replacing_folder(target) as folder,
+    ):
+        for file, name in zip(partitions.files, names, strict=True):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            with open(folder / name, "wb") as written:
+                decider.apply(str(file), written, file_format(file), lambda _: None)
+            progress.advance(1)
+
+
+def _check_folder(target: Path, root: Path, names: list[Path], force: bool) -> None:
+    """Refuse a folder that must not be replaced: the rows themselves, or anything of others."""
+    check_parent(target)
+    place, rows = target.resolve(), root.resolve()
+    if place == rows or place in rows.parents:
+        raise InvalidInputError(f"{str(target)!r} holds DATA itself: write to another folder")
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise InvalidInputError(f"{str(target)!r} is a file: many files go to a folder")
+    refuse_existing(target, force=force)
+    ours = {target / name for name in names}
+    other = next((f for f in sorted(target.rglob("*")) if not f.is_dir() and f not in ours), None)
+    if other is not None:
+        raise InvalidInputError(
+            f"{str(target)!r} holds {other.name!r}, which this run would not write: "
+            "choose another folder"
+        )
+
+
+def _result(decider: Decider, out: OutputOptions) -> Result:
+    share = f" ({decider.accepted / decider.rows:.1%})" if decider.rows else ""
+    lacking = f"; {decider.missing:,} rows lack a score" if decider.missing else ""
+    facts = [f"accepted {decider.accepted:,} of {decider.rows:,} rows{share}{lacking}"]
+    counts = {"rows": decider.rows, "accepted": decider.accepted, "missing": decider.missing}
+    return Result([Section(facts)], counts | {"output": out.output})
+
+
+@dataclass(slots=True)
+class Decider:
+    """Applies a rule to one file after the other and keeps count."""
+
+    rule: Rule
+    names: tuple[str, ...]
+    """Columns of the scores."""
+    column: str
+    """Name of the new column."""
+    key: str | None
+    """The only column to keep; None keeps all."""
+    refuse_missing: bool
+    rows: int = 0
+    accepted: int = 0
+    missing: int = 0
+
+    def kept(self, path: str) -> list[str]:
+        """Return the columns of a file that are passed on; refuse a file that lacks one."""
+        available = column_names(path)
+        check_names(available, [("--scores", name) for name in self.names], repr(path))
+        keep = available if self.key is None else [self.key]
+        check_names(available, [("--id", name) for name in keep], repr(path))
+        if self.column in keep:
+            raise InvalidInputError(
+                f"{path!r} has a column {self.column!r} already: choose another name with --column"
+            )
+        return keep
+
+    def apply(self, path: str, file: BinaryIO, kind: str, advance: Callable[[int], None]) -> None:
+        """Write the rows of a file with the decisions on them, in the format `kind`.
+
+        `advance` is told of every batch that is done.
+        """
+        keep = self.kept(path)
+        with _naming(path):
+            if kind == "NPZ":
+                self._apply_npz(path, keep, file)
+            else:
+                self._apply_stream(path, keep, file, kind, advance)
+
+    def _apply_stream(
+        self, path: str, keep: list[str], file: BinaryIO, kind: str, advance: Callable[[int], None]
+    ) -> None:
+        stream = open_stream(path, list(dict.fromkeys([*keep, *self.names])))
+        schema = decision_schema(stream.schema, keep, self.column)
+        done = 0
+        with open_writer(file, kind, schema) as write:
+            for batch in stream.batches:
+                scores = np.column_stack(
+                    [
+                        batch_numbers(batch, name, text=stream.text, first_row=done)
+                        for name in self.names
+                    ]
+                )
+                write(with_decision(batch, schema, self._accept(scores, done)))
+                done += len(scores)
+                advance(len(scores))
+
+    def _apply_npz(self, path: str, keep: list[str], file: BinaryIO) -> None:
+        if file_format(path) != "NPZ":
+            raise InvalidInputError("only an NPZ file can be written as NPZ")
+        columns = npz_columns(path, list(dict.fromkeys([*keep, *self.names])))
+        raw = [floats(columns, "--scores", name) for name in self.names]
+        accept = self._accept(np.column_stack(raw), 0)
+        write_npz(file, {name: columns[name] for name in keep} | {self.column: accept})
+
+    def _accept(self, scores: FloatArray, first_row: int) -> BoolArray:
+        """Return the decisions on the next rows; a missing score is refused or rejected."""
+        bad = np.isnan(scores) | np.isneginf(scores)
+        if bad.any() and self.refuse_missing:
+            row, column = (int(i) for i in np.argwhere(bad)[0])
+            raise InvalidInputError(
+                f"column {self.names[column]!r}, row {first_row + row} is {scores[row, column]}, "
+                "not a score; add --missing reject to reject such rows"
+            )
+        lacking = bad.any(axis=1)
+        scores[lacking] = np.inf
+        accept = self.rule.accept(scores)
+        self.rows += len(scores)
+        self.accepted += int(accept.sum())
+        self.missing += int(lacking.sum())
+        return accept
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Say in which file the trouble is."""
+    try:
+        yield
+    except InvalidInputError as error:
+        if repr(path) in str(error):
+            raise
+        raise InvalidInputError(f"{path!r}: {error}") from None

@@ -1,0 +1,304 @@
+"""What a command found out, described once, and shown as text, Markdown, LaTeX or JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+import click
+
+from demur.core.rates import OperatingPoint
+from demur.core.rule import Rule
+from demur.core.sample import POOLED_NAME, Sample
+from demur.core.source import Overview
+from demur.core.wording import formula
+from demur.errors import InfeasibleError
+
+FORMATS = ("text", "markdown", "latex")
+ONLY_THESE_OOD = "FPR holds for the OOD data supplied, and only for them."
+
+_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "↓": r"$\downarrow$",
+    "↑": r"$\uparrow$",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One entry; `best` ones stand out."""
+
+    text: str
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The name of a column, and which of its values are better."""
+
+    name: str
+    better: Literal["lower", "higher"] | None = None
+
+    @property
+    def with_arrow(self) -> str:
+        """The name behind an arrow to the better values."""
+        return {"lower": "↓ ", "higher": "↑ ", None: ""}[self.better] + self.name
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Rows under a common title, which may be empty."""
+
+    title: str
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTable:
+    """A small table, its rows in groups."""
+
+    header: Sequence[Heading]
+    groups: Sequence[RowGroup]
+
+    @classmethod
+    def of(cls, header: Sequence[str], rows: Sequence[Sequence[str]]) -> ResultTable:
+        """Return a table of plain texts in one group."""
+        cells = [[Cell(text) for text in row] for row in rows]
+        return cls([Heading(name) for name in header], [RowGroup("", cells)])
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Facts in sentences, perhaps a table, and notes on it."""
+
+    facts: Sequence[str] = ()
+    table: ResultTable | None = None
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command found out: for people in sections, for scripts as data."""
+
+    sections: Sequence[Section]
+    data: Mapping[str, Any]
+
+    def render(self, kind: str) -> str:
+        """Return the result in one of `FORMATS` or as JSON, without a newline at the end."""
+        if kind == "json":
+            return json_text(self.data)
+        draw = {"text": _text, "markdown": _markdown, "latex": _latex}[kind]
+        comment, between = ("% ", "\n") if kind == "latex" else ("", "\n\n")
+        sections = []
+        for section in self.sections:
+            parts = ["\n".join(comment + line for line in section.facts)]
+            parts += [] if section.table is None else [draw(section.table)]
+            parts += ["\n".join(comment + line for line in section.notes)]
+            sections.append(between.join(part for part in parts if part))
+        return "\n\n".join(sections)
+
+    def show(self, *, as_json: bool) -> None:
+        """Print the result."""
+        click.echo(self.render("json" if as_json else "text"))
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """Return strict JSON: what is undefined is null."""
+    return json.dumps(_strict(data), indent=2, allow_nan=False)
+
+
+def _strict(item: Any) -> Any:
+    if isinstance(item, Mapping):
+        return {str(key): _strict(value) for key, value in item.items()}
+    if isinstance(item, Sequence) and not isinstance(item, str):
+        return [_strict(value) for value in item]
+    return None if isinstance(item, float) and not math.isfinite(item) else item
+
+
+@contextmanager
+def infeasible_as_json(as_json: bool) -> Iterator[None]:
+    """Tell scripts which bounds are attainable, beside the message."""
+    try:
+        yield
+    except InfeasibleError as error:
+        if as_json:
+            click.echo(json_text({"infeasible": str(error), "attainable": error.attainable}))
+        raise
+
+
+def _text(table: ResultTable) -> str:
+    header = [heading.name for heading in table.header]
+    rows = [row for group in table.groups for row in group.rows]
+    widths = [
+        max([len(title), *(len(row[i].text) + row[i].best for row in rows)])
+        for i, title in enumerate(header)
+    ]
+
+    def line(texts: Sequence[str], best: Sequence[bool]) -> str:
+        padded = [
+            # The mark keeps the digits of a column under each other.
+            text.ljust(width) if i == 0 else f"{text}{'*' if mark else ' '}".rjust(width + 1)
+            for i, (text, width, mark) in enumerate(zip(texts, widths, best, strict=True))
+        ]
+        styled = [click.style(p, bold=True) if m else p for p, m in zip(padded, best, strict=True)]
+        return "  ".join(styled).rstrip()
+
+    drawn = [line(header, [False] * len(header))]
+    drawn.append("-" * max(len(drawn[0]), sum(widths) + 3 * len(widths) - 3))
+    for group in table.groups:
+        if group.title:
+            drawn += ([""] if len(drawn) > 2 else []) + [group.title]
+        drawn += [line([c.text for c in row], [c.best for c in row]) for row in group.rows]
+    return "\n".join(drawn)
+
+
+def _markdown(table: ResultTable) -> str:
+    def line(texts: Sequence[str]) -> str:
+        return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+
+    header = line([heading.with_arrow for heading in table.header])
+    rule = "|---|" + "---:|" * (len(table.header) - 1)
+    parts = []
+    for group in table.groups:
+        rows = [[f"**{c.text}**" if c.best else c.text for c in row] for row in group.rows]
+        drawn = "\n".join([header, rule, *map(line, rows)])
+        parts.append(f"**{group.title}**\n\n{drawn}" if group.title else drawn)
+    return "\n\n".join(parts)
+
+
+def _latex(table: ResultTable) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join(cells) + r" \\"
+
+    width = len(table.header)
+    drawn = [
+        "% needs \\usepackage{booktabs}",
+        f"\\begin{{tabular}}{{l{'r' * (width - 1)}}}",
+        "\\toprule",
+        line([_latex_escape(heading.with_arrow) for heading in table.header]),
+    ]
+    for group in table.groups:
+        drawn.append("\\midrule")
+        if group.title:
+            drawn.append(f"\\multicolumn{{{width}}}{{l}}{{{_latex_escape(group.title)}}} \\\\")
+        for row in group.rows:
+            texts = [_latex_escape(cell.text) for cell in row]
+            drawn.append(
+                line([f"\\textbf{{{t}}}" if c.best else t for t, c in zip(texts, row, strict=True)])
+            )
+    return "\n".join([*drawn, "\\bottomrule", "\\end{tabular}"])
+
+
+def _latex_escape(text: str) -> str:
+    """Return text that LaTeX prints as it is."""
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def decision(rule: Rule, point: OperatingPoint) -> str:
+    """Return what the rule does, in one sentence."""
+    if rule.threshold == -math.inf:
+        return "Reject every input: accepting any would cost more."
+    ood = "" if math.isnan(point.fpr) else f" and {point.fpr:.2%} of OOD"
+    return (
+        f"Accept an input when {formula(rule)}: that accepts {point.tpr:.2%} of ID{ood} inputs, "
+        f"with selective risk {rate(point.selective_risk, 5)}."
+    )
+
+
+def rate(value: float | None, digits: int = 4) -> str:
+    """Return a rate, or why there is none."""
+    return "undefined" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def verdict(bound: str, good: bool, word: str) -> str:
+    """Return whether a bound is met, certified or the like; if not, it stands out."""
+    return f"{bound}: {word if good else click.style(f'not {word}', fg='red')}"
+
+
+class RowCounts(NamedTuple):
+    """Rows and weights that rates are shares of."""
+
+    id: int
+    sets: dict[str, int]
+    """Rows of each OOD set."""
+    id_weight: float
+    ood_weight: float
+
+    @classmethod
+    def of(cls, data: Sample | Overview) -> RowCounts:
+        """Count the rows of a sample, or of a source."""
+        if not isinstance(data, Sample):
+            sets = dict(zip(data.sets, data.ood_rows, strict=True))
+            return cls(data.id_rows, sets, data.id.total, data.ood.total)
+        return cls(
+            data.n_id,
+            {name: rows.stop - rows.start for name, rows in data.ood_sets.items()},
+            data.n_id if data.id_weight is None else float(data.id_weight.sum()),
+            data.n_ood if data.ood_weight is None else float(data.ood_weight.sum()),
+        )
+
+    @property
+    def ood(self) -> int:
+        """OOD rows of all sets."""
+        return sum(self.sets.values())
+
+
+Points = Mapping[str, tuple[OperatingPoint, Sample | Overview]]
+"""Operating points by their titles, and the rows they were seen on."""
+
+
+def point_table(points: Points) -> ResultTable:
+    """Return operating points side by side, under the headings that are their keys."""
+    columns = [_point_rows(point, RowCounts.of(data)) for point, data in points.values()]
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    rows = [[name, *(column.get(name, "") for column in columns)] for name in names]
+    return ResultTable.of(["", *points], rows)
+
+
+def _point_rows(point: OperatingPoint, counts: RowCounts) -> dict[str, str]:
+    rows = {
+        "TPR": rate(point.tpr),
+        "FPR": rate(point.fpr) if counts.ood else "no OOD rows",
+        "selective risk": rate(point.selective_risk, 5),
+    }
+    if list(counts.sets) != [POOLED_NAME]:
+        rows |= {f"FPR of {name}": rate(value) for name, value in point.fpr_by_set.items()}
+    if point.precision is not None:
+        rows[f"precision at prior {point.ood_prior:g}"] = rate(point.precision)
+    if point.expected_cost is not None:
+        rows["expected cost"] = rate(point.expected_cost, 5)
+    rows["accepted ID"] = f"{_count(point.accepted_id)} of {_count(counts.id_weight)}"
+    if counts.ood:
+        rows["accepted OOD"] = f"{_count(point.accepted_ood)} of {_count(counts.ood_weight)}"
+    return rows
+
+
+def _count(weight: float) -> str:
+    return f"{int(weight):,}" if float(weight).is_integer() else f"{weight:,.4f}"
+
+
+def rule_data(rule: Rule) -> dict[str, Any]:
+    """Return a rule for JSON, as `Rule.save` writes it."""
+    data: dict[str, Any] = json.loads(rule.to_json())
+    return data
+
+
+def rows_data(data: Sample | Overview) -> dict[str, Any]:
+    """Return the sizes of a sample or a source for JSON."""
+    counts = RowCounts.of(data)
+    return {"id": counts.id, "ood": counts.ood, "ood_sets": counts.sets}
+
+
+def seen_data(point: OperatingPoint, data: Sample | Overview) -> dict[str, Any]:
+    """Return an operating point and the rows it was seen on for JSON."""
+    return asdict(point) | {"rows": rows_data(data)}
