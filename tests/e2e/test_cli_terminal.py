@@ -111,4 +111,4 @@ def test_ctrl_c_is_one_line_and_an_exit_code():
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, "info"], capture_output=True, text=True, env=ENVIRONMENT
     )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "demur: interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "demur: stopped by SIGINT\n")

@@ -1,6 +1,6 @@
 """OpenOOD's score files: a folder with one NPZ per data set, or one pickle per method.
 
-OpenOOD stores confidences, where higher means ID. Columns keep them raw, samples hold doubts.
+OpenOOD stores confidences, where higher means ID; samples keep them as they are.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def sample_from_openood(
     >>> np.savez(folder / "svhn.npz", pred=[1], conf=[0.2], label=[-1])
     >>> sample = sample_from_openood({"msp": folder}, id_set="cifar10")
     >>> sample, sample.id_scores[:, 0].tolist(), sample.id_loss.tolist()
-    (Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn']), [-0.9, -0.4], [0.0, 1.0])
+    (Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn']), [0.9, 0.4], [0.0, 1.0])
     """
     columns = openood_columns(paths, id_set=id_set, ood_sets=ood_sets)
     return sample_from_columns(

@@ -12,12 +12,11 @@ from typing import Any
 
 import click
 
-from demur.errors import DemurError, InfeasibleError, ScoreUnitsWarning
+from demur.errors import DemurError, InfeasibleError, LikelyMistakeWarning, ScoreUnitsWarning
 
 WRONG_INPUT = 2
 UNMET = 3
 """No rule meets the bounds, or bounds asked of a rule are not met."""
-INTERRUPTED = 128 + signal.SIGINT
 
 COMMANDS = {
     "apply": "Add a column that tells the rows a saved rule accepts.",
@@ -36,10 +35,6 @@ COMMANDS = {
     "tune": "Find the best accept/reject rule.",
 }
 """Command names, also the modules they live in, and their one-line help."""
-
-
-class _Interrupted(Exception):
-    """Ctrl-C while a command ran; click would make another exit code of it."""
 
 
 class _LazyGroup(click.Group):
@@ -66,12 +61,6 @@ class _LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise _Interrupted("interrupted") from None
-
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="demur")
@@ -87,15 +76,16 @@ def app() -> None:
 
 def main() -> None:
     """Run the command line; errors of demur are printed without a traceback."""
-    # So that a file half written is removed on the way out.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # So that a file half written is removed on the way out, and a search in C ends.
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(asked, _stop)
     color = False if os.environ.get("NO_COLOR") else None
     _show_warnings(color)
     try:
         app(prog_name="demur", color=color)
-    except _Interrupted as error:
-        _complain(error, color)
-        sys.exit(INTERRUPTED)
+    except _Stopped as stopped:
+        _complain(stopped, color)
+        raise
     except DemurError as error:
         _complain(error, color)
         sys.exit(UNMET if isinstance(error, InfeasibleError) else WRONG_INPUT)
@@ -106,7 +96,22 @@ def main() -> None:
         sys.exit(WRONG_INPUT)
 
 
-def _complain(error: Exception, color: bool | None) -> None:
+class _Stopped(SystemExit):
+    """A signal asks the command to end, with the exit code that shells give such an end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.signal = signal.Signals(number)
+
+    def __str__(self) -> str:
+        return f"stopped by {self.signal.name}"
+
+
+def _stop(number: int, frame: object) -> None:
+    raise _Stopped(number)
+
+
+def _complain(error: BaseException, color: bool | None) -> None:
     click.echo(f"{click.style('demur:', fg='red')} {error}", err=True, color=color)
 
 
@@ -115,7 +120,7 @@ def _show_warnings(color: bool | None) -> None:
     show = warnings.showwarning
 
     def warn(message: Any, category: type[Warning], *args: Any, **options: Any) -> None:
-        if issubclass(category, ScoreUnitsWarning):
+        if issubclass(category, (ScoreUnitsWarning, LikelyMistakeWarning)):
             words = f"{click.style('demur: warning:', fg='yellow')} {message}"
             click.echo(words, err=True, color=color)
         else:

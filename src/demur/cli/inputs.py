@@ -145,7 +145,7 @@ class ScoreTable:
             loss_function=self.options.loss_function,
             ood=self.options.ood,
             weight=self.options.weight,
-            confidence=self.confidence,
+            confidence=[name for name in scores if name in self.confidence],
         )
 
     def split(self, scores: Sequence[str], held: BoolArray | None) -> tuple[Sample, Sample | None]:
@@ -166,31 +166,9 @@ class ScoreTable:
         is_ood, sets = ood_rows(columns, self.options.ood, len(ids))
         return ids[~is_ood], np.concatenate([ids[members] for members in sets.values()])
 
-    def as_doubts(self) -> ScoreTable:
-        """Return the rows with flipped confidences as columns of their own, called ``-name``."""
-        flipped = {name: f"-{name}" for name in self.confidence}
-        columns = self.columns | {new: -self.columns[old] for old, new in flipped.items()}
-        scores = tuple(tuple(flipped.get(name, name) for name in names) for names in self.scores)
-        return replace(self, columns=columns, scores=scores, confidence=())
 
-
-def signs(names: Sequence[str] | None, confidence: Sequence[str]) -> list[float]:
-    """Return -1 for confidences and 1 for doubts."""
-    return [-1.0 if name in confidence else 1.0 for name in names or ()]
-
-
-def on_raw_columns(rule: Rule, confidence: Sequence[str]) -> Rule:
-    """Return the same rule for columns whose confidences have not been flipped."""
-    # Adding zero turns -0.0 into 0.0.
-    direction = tuple(
-        sign * weight + 0.0
-        for weight, sign in zip(rule.direction, signs(rule.score_names, confidence), strict=True)
-    )
-    return Rule(direction, rule.threshold, rule.tau, rule.score_names)
-
-
-def score_columns(rule: Rule, given: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the columns a saved rule reads: those given, or else those it names."""
+def rule_on(rule: Rule, given: tuple[str, ...] | None) -> tuple[Rule, tuple[str, ...]]:
+    """Return a saved rule with the columns it reads: those given, or else those it names."""
     names = given or rule.score_names
     if names is None:
         raise InvalidInputError("the rule does not name its columns: name them with --scores")
@@ -198,7 +176,9 @@ def score_columns(rule: Rule, given: tuple[str, ...] | None) -> tuple[str, ...]:
         raise InvalidInputError(
             f"--scores: the rule takes {len(rule.direction)} columns, got {', '.join(names)}"
         )
-    return names
+    senses = dict(zip(rule.score_names or names, names, strict=True))
+    confidence = tuple(senses[name] for name in rule.confidence)
+    return replace(rule, score_names=names, confidence=confidence), names
 
 
 def read_rows(
@@ -207,7 +187,6 @@ def read_rows(
     *,
     confidence: tuple[str, ...] = (),
     group: str | None = None,
-    flip: bool = True,
     need_loss: bool = True,
 ) -> ScoreTable:
     """Read the columns that the options name.
@@ -218,8 +197,6 @@ def read_rows(
         Single scores and pairs; without any, all OpenOOD scores.
     group
         One more column to read.
-    flip
-        Whether OpenOOD's confidences become doubts; a saved rule reads them as they are.
     need_loss
         Whether losses matter; without them every loss is 0.
     """
@@ -234,7 +211,7 @@ def read_rows(
     if options.openood and group is not None:
         raise click.UsageError("--id names a column of DATA, and --openood score files have none")
     if options.openood:
-        return _read_openood(options, scores, flip=flip)
+        return _read_openood(options, scores)
     return _read_file(options, scores, confidence, group, need_loss=need_loss)
 
 
@@ -281,9 +258,7 @@ def _read_columns(
     return columns
 
 
-def _read_openood(
-    options: DataOptions, scores: Sequence[tuple[str, ...]], *, flip: bool
-) -> ScoreTable:
+def _read_openood(options: DataOptions, scores: Sequence[tuple[str, ...]]) -> ScoreTable:
     from demur.adapters.openood import LABEL, PREDICTION, SET, openood_columns
 
     paths = dict(_named_path(text) for text in options.openood)
@@ -297,7 +272,7 @@ def _read_openood(
     check_names(list(paths), [("--scores", n) for pair in scores for n in pair], "--openood")
     roles = replace(options, label=LABEL, prediction=PREDICTION, ood=SET)
     names = tuple(scores) or (tuple(paths),)
-    return ScoreTable(columns, roles, names, tuple(paths) if flip else ())
+    return ScoreTable(columns, roles, names, tuple(paths))
 
 
 def _named_path(text: str) -> tuple[str, str]:
@@ -318,11 +293,10 @@ def _check_confidence(confidence: Sequence[str], scores: set[str]) -> None:
             )
 
 
-def read_deployed(path: str, names: Sequence[str], confidence: Sequence[str] = ()) -> FloatArray:
-    """Return the scores of inputs in use, which have no labels; confidences become doubts."""
+def read_deployed(path: str, names: Sequence[str]) -> FloatArray:
+    """Return the scores of inputs in use, which have no labels."""
     from demur.sources.files import column_names, read_columns
 
     check_names(column_names(path), [("--scores", name) for name in names], repr(path))
     columns = _read_columns(path, list(names), read_columns)
-    scores = [numbers(columns, "--scores", name) for name in names]
-    return np.column_stack(scores) * signs(names, confidence)
+    return np.column_stack([numbers(columns, "--scores", name) for name in names])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import click
 
@@ -14,9 +14,7 @@ from demur.cli.options import Chance, Command, Number, SearchOptions, gathered, 
 from demur.cli.output import Progress, save_file
 from demur.cli.resampling import HoldoutOptions, ResamplingOptions, folds_option, tune_promised
 from demur.core.program import Number as Bound
-from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.guarantees.certified_tuning import CertifiedTuning
 from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.guarantees.splits import Groups
 from demur.report import Report
@@ -49,14 +47,12 @@ def write_page(
     path: str | None,
 ) -> Report:
     """Report on a rule tuned on the rows not held out; write the page if there is a `path`."""
-    doubts = rows.as_doubts()
-    names = doubts.tuned_scores
-    train, test = doubts.split(names, held)
-    evidence = _evidence_on(names, contents.evidence or PromiseEvidence())
+    train, test = rows.split(rows.tuned_scores, held)
+    evidence = contents.evidence or PromiseEvidence()
     with Progress("writing the report"):
         report = Report.of(
             train,
-            replace(tuning, rule=_rule_on(names, tuning.rule)),
+            tuning,
             held_out=test,
             methods=contents.methods,
             ids=contents.ids,
@@ -74,18 +70,6 @@ def write_page(
         )
         save_file(path, report.to_html)
     return report
-
-
-def _rule_on(names: tuple[str, ...], rule: Rule) -> Rule:
-    """Return a rule of flipped confidences with the names that those have on the page."""
-    return replace(rule, score_names=names)
-
-
-def _evidence_on(names: tuple[str, ...], evidence: PromiseEvidence) -> PromiseEvidence:
-    promised = evidence.guaranteed
-    if not isinstance(promised, CertifiedTuning):
-        return evidence
-    return replace(evidence, guaranteed=replace(promised, rule=_rule_on(names, promised.rule)))
 
 
 def methods(rows: ScoreTable, held: BoolArray | None) -> Methods | None:
@@ -152,12 +136,12 @@ class PromiseOptions:
         search: SearchOptions,
         seed: int,
         max_loss: Bound | None,
-        columns: tuple[Sequence[str], Sequence[str]],
+        names: Sequence[str],
         groups: Groups | None = None,
     ) -> PromiseEvidence:
         """Return what was asked for.
 
-        `columns` are the scores in a file and those to flip, `groups` the ids of `train`.
+        `names` are the scores in a file, `groups` the ids of `train`.
         """
         # A bound on every OOD set cannot be cross-validated as one on all of them.
         folds = 0 if search.fpr_of == "worst" else self.folds
@@ -174,19 +158,19 @@ class PromiseOptions:
             bootstrap=resampling.bootstrap(train, tuning.model, search=search, seed=seed),
             guaranteed=guaranteed,
             prior_range=self.prior_range,
-            prior_estimate=self._prior(tuning, test, columns, float(resampling.level)),
+            prior_estimate=self._prior(tuning, test, names, float(resampling.level)),
         )
 
     def _prior(
         self,
         tuning: Tuning,
         test: Sample | None,
-        columns: tuple[Sequence[str], Sequence[str]],
+        names: Sequence[str],
         confidence: float,
     ) -> PriorEstimate | None:
         if self.deployed is None or test is None:
             return None
-        scores = read_deployed(self.deployed, *columns)
+        scores = read_deployed(self.deployed, names)
         return estimate_prior(tuning.rule, scores, validation=test, confidence=confidence)
 
 

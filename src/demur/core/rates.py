@@ -122,8 +122,7 @@ def evaluate(
 
 def accepted_points(rule: Rule, points: Points, columns: ScoreColumns) -> BoolArray:
     """Return which points a rule accepts; they are doubts, made of these columns."""
-    matched = rule.on(columns)
-    combined = combine(columns.raw_direction(matched.direction), points.scores)
+    combined = combine(rule.for_doubts(columns).direction, points.scores)
     return np.asarray(combined <= rule.threshold if rule.tau else combined < rule.threshold)
 
 
@@ -144,7 +143,7 @@ def _evaluate_source(
     measure = Measure.of(overview, apart=True)
     points = {
         group: tally_point(tally, measure, overview.sets, model=model, ood_prior=ood_prior)
-        for group, tally in source.tally(rule, measure, by=by).items()
+        for group, tally in source.tally(rule.for_doubts(source.columns), measure, by=by).items()
     }
     return points[None] if by is None else points
 

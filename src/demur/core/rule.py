@@ -79,6 +79,16 @@ class Rule:
         object.__setattr__(self, "score_names", columns.names)
         object.__setattr__(self, "confidence", columns.confidence)
 
+    @classmethod
+    def of_doubts(cls, direction: Sequence[float], threshold: float, columns: ScoreColumns) -> Rule:
+        """Return the rule for columns as they are, from weights of their doubts."""
+        return cls(
+            columns.raw_direction(direction),
+            threshold,
+            score_names=columns.names,
+            confidence=columns.confidence,
+        )
+
     @property
     def columns(self) -> ScoreColumns:
         """Names and senses of the score columns."""
@@ -160,8 +170,15 @@ class Rule:
                     "give both score_names, so that they can be matched"
                 )
             return self
-        own.check_senses(columns)
         weights = dict(zip(own.names, self.direction, strict=True))
+        strange = [
+            n for n in columns.confidence if weights.get(n, 0) > 0 and n not in own.confidence
+        ]
+        if strange:
+            raise InvalidInputError(
+                f"the rule takes more of {strange[0]!r} for more doubt, the data call it a "
+                "confidence: is it the same column?"
+            )
         lacking = [n for n, w in weights.items() if w != 0 and n not in columns.names]
         if lacking:
             raise InvalidInputError(
@@ -170,6 +187,11 @@ class Rule:
             )
         direction = tuple(weights.get(name, 0.0) for name in columns.names)
         return Rule(direction, self.threshold, self.tau, columns.names, columns.confidence)
+
+    def for_doubts(self, columns: ScoreColumns) -> Rule:
+        """Return the rule in terms of the doubts of these columns, by position."""
+        matched = self.on(columns)
+        return Rule(columns.raw_direction(matched.direction), self.threshold, self.tau)
 
     def to_sql(
         self, columns: Sequence[str | None] | None = None, *, dialect: Dialect = "duckdb"

@@ -196,6 +196,16 @@ class Sample:
         )
 
     @property
+    def id_doubts(self) -> FloatArray:
+        """Scores of the ID rows as doubts: confidences have the other sign."""
+        return self.columns.as_doubts(self.id_scores)
+
+    @property
+    def ood_doubts(self) -> FloatArray:
+        """Scores of the OOD rows as doubts."""
+        return self.columns.as_doubts(self.ood_scores)
+
+    @property
     def n_id(self) -> int:
         """Number of ID rows."""
         return len(self.id_scores)

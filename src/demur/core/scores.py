@@ -60,16 +60,6 @@ class ScoreColumns:
             return (1.0,) * self.count
         return tuple(-1.0 if name in self.confidence else 1.0 for name in self.names)
 
-    def check_senses(self, other: ScoreColumns) -> None:
-        """Refuse a column that is a confidence here and a doubt there."""
-        for name in set(self.names or ()) & set(other.names or ()):
-            if (name in self.confidence) != (name in other.confidence):
-                senses = ["confidence" if name in c.confidence else "doubt" for c in (self, other)]
-                raise InvalidInputError(
-                    f"the rule knows the score {name!r} as a {senses[0]}, the data as a "
-                    f"{senses[1]}: say which of the columns are confidences"
-                )
-
     def as_doubts(self, scores: FloatArray) -> FloatArray:
         """Return columns as doubts; sign changes are exact, and undo themselves."""
         return scores * np.array(self.signs) if self.confidence else scores

@@ -26,6 +26,7 @@ from demur._arrays import FloatArray, IntArray
 from demur.core.bins import Bins
 from demur.core.points import exponent_of, on_grid
 from demur.core.rule import Rule
+from demur.core.scores import ScoreColumns
 
 MEMORY = 2 * 10**9
 """Bytes a search may use unless told otherwise."""
@@ -223,6 +224,11 @@ class ScoreSource(Protocol):
         ...
 
     @property
+    def columns(self) -> ScoreColumns:
+        """Names and senses of the score columns; whatever else a source tells is of doubts."""
+        ...
+
+    @property
     def memory(self) -> int:
         """Bytes that a search may use here for cells and fetched rows; see `MEMORY`."""
         ...
@@ -267,7 +273,7 @@ class ScoreSource(Protocol):
         ...
 
     def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
-        """Return what `rule` accepts, for each value of the column `by`.
+        """Return what `rule`, a rule on doubts, accepts, for each value of the column `by`.
 
         Without `by` there is a single entry, under None.
         """

@@ -12,7 +12,7 @@ import numpy as np
 from demur._arrays import BoolArray, FloatArray
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import Number
-from demur.core.rates import OperatingPoint, evaluate
+from demur.core.rates import OperatingPoint, accepted_rows, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.wording import bound_text
@@ -146,11 +146,11 @@ def _bound_rates(
     if rule.threshold == -math.inf:
         return Interval(0.0, 0.0), Interval(0.0, 0.0), Interval(math.nan, math.nan)
     level = sidak(delta, 3 if sample.n_ood else 2)
-    accepted = rule.accept(sample.id_scores)
+    accepted, foreign = accepted_rows(rule, sample)
     tpr = _rate(accepted, level, low=True, high=ends.both_tpr)
     fpr = Interval(0.0, 1.0)
     if sample.n_ood:
-        fpr = _rate(rule.accept(sample.ood_scores), level, low=ends.both, high=True)
+        fpr = _rate(foreign, level, low=ends.both, high=True)
     return tpr, fpr, _risk(losses[accepted], level, ends.both, max_loss, rng)
 
 

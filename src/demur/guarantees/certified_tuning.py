@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from demur.core.models import RejectionModel
 from demur.core.program import Number
-from demur.core.rates import OperatingPoint, evaluate
+from demur.core.rates import OperatingPoint, accepted_rows, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
@@ -280,8 +280,8 @@ class _Tester:
         candidates: list[Candidate] = []
         proven = True
         for margin, rule in rules:
-            accepted = rule.accept(self.rows.id_scores)
-            accepted_ood = int(rule.accept(self.rows.ood_scores).sum())
+            accepted, foreign = accepted_rows(rule, self.rows)
+            accepted_ood = int(foreign.sum())
             proven = proven and requirement.proven(int(accepted.sum()), accepted_ood)
             bound = risk_upper(
                 self.rows.id_loss[accepted],

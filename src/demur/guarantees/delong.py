@@ -103,9 +103,9 @@ def _placements(name: str, sample: Sample) -> tuple[FloatArray, FloatArray]:
         )
     if sample.n_id < 2 or sample.n_ood < 2:
         raise InvalidInputError(f"{name} needs at least two ID and two OOD rows, got {sample}")
-    id_, ood = np.sort(sample.id_scores[:, 0]), np.sort(sample.ood_scores[:, 0])
-    below = _share_below(sample.id_scores[:, 0], ood)
-    return 1 - below, _share_below(sample.ood_scores[:, 0], id_)
+    id_, ood = np.sort(sample.id_doubts[:, 0]), np.sort(sample.ood_doubts[:, 0])
+    below = _share_below(sample.id_doubts[:, 0], ood)
+    return 1 - below, _share_below(sample.ood_doubts[:, 0], id_)
 
 
 def _share_below(values: FloatArray, ordered: FloatArray) -> FloatArray:

@@ -24,7 +24,7 @@ from demur.core.program import Program, Totals
 from demur.core.rates import operating_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.scores import midway
+from demur.core.scores import ScoreColumns, midway
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.tuning.directions import Directions
 from demur.tuning.frontier import frontier
@@ -52,6 +52,8 @@ class OperatingTable:
     complete: bool
     """Whether every rule that can be optimal is here; False for two scores."""
     score_names: tuple[str, ...] | None = None
+    confidence: tuple[str, ...] = ()
+    """Those of the scores that are confidences; rules are about the columns as they are."""
 
     def tune(self, model: RejectionModel) -> Tuning:
         """Return the best of the saved rules under `model`.
@@ -74,7 +76,10 @@ class OperatingTable:
             model=model,
         )
         rule = Rule(
-            tuple(self.directions[row]), float(self.thresholds[row]), score_names=self.score_names
+            tuple(self.directions[row]),
+            float(self.thresholds[row]),
+            score_names=self.score_names,
+            confidence=self.confidence,
         )
         certificate = Certificate("optimal" if self.complete else "grid")
         return Tuning(rule, point, model, self.totals, certificate)
@@ -119,6 +124,7 @@ class OperatingTable:
                 "totals": asdict(self.totals),
                 "complete": self.complete,
                 "score_names": self.score_names,
+                "confidence": self.confidence,
             },
             allow_nan=False,
         )
@@ -139,6 +145,7 @@ class OperatingTable:
                 totals=Totals(**{**data["totals"], "ood": tuple(data["totals"]["ood"])}),
                 complete=bool(data["complete"]),
                 score_names=None if names is None else tuple(names),
+                confidence=tuple(data.get("confidence", ())),
             )
         except InvalidInputError:
             raise
@@ -206,19 +213,20 @@ def operating_table(
     """
     points = Points.of(sample)
     if rules is None and sample.n_scores == 1:
-        return _swept(points, sample.score_names)
+        return _swept(points, sample.columns)
     if rules is None:
         surface = frontier(sample, directions=directions, search=search)
         found = np.concatenate([surface.directions, surface.thresholds[..., None]], axis=2)
         lines = found[~np.isnan(surface.thresholds)]
     else:
-        lines = np.array([[*rule.direction, rule.threshold] for rule in rules])
+        doubts = [rule.for_doubts(sample.columns) for rule in rules]
+        lines = np.array([[*rule.direction, rule.threshold] for rule in doubts])
     lines = np.unique(lines.reshape(-1, sample.n_scores + 1), axis=0)
     masses = np.array([_accepted(points, line) for line in lines], np.int64).reshape(-1, 3)
-    return _table(lines, masses, points, complete=False, names=sample.score_names)
+    return _table(lines, masses, points, complete=False, columns=sample.columns)
 
 
-def _swept(points: Points, names: tuple[str, ...] | None) -> OperatingTable:
+def _swept(points: Points, columns: ScoreColumns) -> OperatingTable:
     swept = reference.sweep(points.scores[:, 0], points.id, points.ood, points.loss)
     ood = swept.ood[0]
     # A threshold is never optimal if the next one accepts more ID at no more loss and OOD,
@@ -229,7 +237,7 @@ def _swept(points: Points, names: tuple[str, ...] | None) -> OperatingTable:
     upper = np.append(swept.value[1:], np.inf)[: len(ood)]
     lines = np.column_stack([np.ones(len(ood)), midway(swept.value, upper)])[kept]
     masses = np.column_stack([swept.id, ood, swept.loss])[kept]
-    return _table(lines, masses, points, complete=True, names=names)
+    return _table(lines, masses, points, complete=True, columns=columns)
 
 
 def _table(
@@ -238,7 +246,7 @@ def _table(
     points: Points,
     *,
     complete: bool,
-    names: tuple[str, ...] | None,
+    columns: ScoreColumns,
 ) -> OperatingTable:
     """Put the rule that rejects everything in front: it competes where costs are minimised."""
     nothing = np.zeros(points.scores.shape[1] + 1)
@@ -246,14 +254,15 @@ def _table(
     lines = np.vstack([nothing, lines])
     accepted = np.vstack([np.zeros(3, np.int64), masses])
     return OperatingTable(
-        directions=lines[:, :-1],
+        directions=columns.as_doubts(lines[:, :-1]) + 0.0,
         thresholds=lines[:, -1],
         accepted_id=accepted[:, 0],
         accepted_ood=accepted[:, 1],
         accepted_loss=accepted[:, 2],
         totals=points.totals,
         complete=complete,
-        score_names=names,
+        score_names=columns.names,
+        confidence=columns.confidence,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from demur.core.models import RejectionModel
 from demur.core.program import Number, exact
+from demur.core.rates import accepted_rows
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
@@ -106,11 +107,8 @@ def estimate_prior(
     refuse_weights(validation)
     if validation.n_ood == 0:
         raise InvalidInputError("validation has no OOD rows, so the FPR of the rule is unknown")
-    groups = {
-        "tpr": rule.accept(validation.id_scores),
-        "fpr": rule.accept(validation.ood_scores),
-        "share": rule.accept(scores),
-    }
+    accepted_id, accepted_ood = accepted_rows(rule, validation)
+    groups = {"tpr": accepted_id, "fpr": accepted_ood, "share": rule.accept(scores)}
     if len(groups["share"]) == 0:
         raise InvalidInputError("scores is empty: the prior cannot be estimated")
     tail = sidak(miss(confidence), 3) / 2

@@ -14,23 +14,6 @@ Groups = tuple[npt.ArrayLike, npt.ArrayLike]
 """Names of what the ID rows and the OOD rows belong to, such as patients."""
 
 
-def subset(sample: Sample, id_rows: IntArray, ood_rows: IntArray) -> Sample:
-    """Return the sample of these rows; the OOD sets keep their names."""
-    groups = {
-        name: ood_rows[(ood_rows >= rows.start) & (ood_rows < rows.stop)]
-        for name, rows in sample.ood_sets.items()
-    }
-    weight = sample.ood_weight
-    return Sample(
-        id_scores=sample.id_scores[id_rows],
-        id_loss=sample.id_loss[id_rows],
-        ood_scores={name: sample.ood_scores[rows] for name, rows in groups.items()},
-        id_weight=None if sample.id_weight is None else sample.id_weight[id_rows],
-        ood_weight=None if weight is None else {n: weight[rows] for n, rows in groups.items()},
-        score_names=sample.score_names,
-    )
-
-
 def split(sample: Sample, share: float, rng: Seed) -> tuple[Sample, Sample]:
     """Return a random part with `share` of the ID rows and of every OOD set, and the rest."""
     if not 0 < share < 1:
@@ -46,7 +29,7 @@ def split(sample: Sample, share: float, rng: Seed) -> tuple[Sample, Sample]:
         count = min(max(round(share * len(order)), 1), len(order) - 1) if len(order) else 0
         first[side].append(np.sort(order[:count]))
         rest[side].append(np.sort(order[count:]))
-    return subset(sample, *map(np.concatenate, first)), subset(sample, *map(np.concatenate, rest))
+    return sample.subset(*map(np.concatenate, first)), sample.subset(*map(np.concatenate, rest))
 
 
 def fold_numbers(

@@ -15,6 +15,7 @@ import numpy as np
 from demur._arrays import BoolArray, IntArray
 from demur.core.bins import Bins, axis_for
 from demur.core.sample import Sample
+from demur.core.scores import ScoreColumns
 from demur.core.source import Cells, Histogram, Measure, Overview, Rows, ScoreSource
 from demur.errors import InvalidInputError
 
@@ -62,7 +63,7 @@ def distinct_rows(source: ScoreSource) -> Sample:
     pieces = _pieces(counted.key[~known], counted.rows[~known], most)
     while sum(len(part.loss) for part in parts) <= most:
         if not pieces:
-            return _sample(parts, source.score_names)
+            return _sample(parts, source.columns)
         parts.append(_merged(source.rows(Cells(bins, pieces.pop()))))
     raise InvalidInputError(
         f"the source has more than {most:,} distinct rows, which is what its memory of "
@@ -166,19 +167,20 @@ def _grouped(scores: Any, right: Any, wrong: Any, ood: Any) -> Rows:
     )
 
 
-def _sample(parts: list[Rows], names: tuple[str, ...]) -> Sample:
+def _sample(parts: list[Rows], columns: ScoreColumns) -> Sample:
     weight = np.concatenate([np.asarray(part.weight) for part in parts])
     held = weight > 0
     scores, group, loss = (
         np.concatenate([getattr(part, name) for part in parts])[held]
         for name in ("scores", "group", "loss")
     )
-    is_id = group < 0
+    is_id, scores = group < 0, columns.as_doubts(scores)
     return Sample(
         id_scores=scores[is_id],
         id_loss=loss[is_id],
         ood_scores=scores[~is_id],
         id_weight=weight[held][is_id],
         ood_weight=weight[held][~is_id],
-        score_names=names,
+        score_names=columns.names,
+        confidence=columns.confidence,
     )

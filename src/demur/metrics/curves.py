@@ -19,6 +19,7 @@ from demur._arrays import FloatArray
 from demur.core.program import Number, Totals, at_most
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.scores import ScoreColumns
 from demur.core.source import ScoreSource
 from demur.metrics.oscr import best_ccr
 from demur.metrics.rates import Per, Rates, check_correctness, prior, share
@@ -63,7 +64,8 @@ class Curve:
     """
     ood_prior: float | None = None
     """The prior behind a precision."""
-    score_names: tuple[str, ...] | None = None
+    columns: ScoreColumns | None = None
+    """Names and senses of the score columns."""
 
     @property
     def attainable(self) -> tuple[float, float]:
@@ -74,11 +76,9 @@ class Curve:
 
     def rule(self, index: int) -> Rule:
         """Return the rule behind one point."""
-        return Rule(
-            tuple(self.directions[index]),
-            float(self.thresholds[index]),
-            score_names=self.score_names,
-        )
+        direction = self.directions[index].tolist()
+        columns = self.columns or ScoreColumns(len(direction))
+        return Rule.of_doubts(direction, float(self.thresholds[index]), columns)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -120,7 +120,7 @@ def roc_curve(
     axes = (_CurveAxis("FPR", _fpr), _CurveAxis("TPR", _tpr))
     if not isinstance(sample, (Sample, Prepared)):
         found = rules_at(sample, levels, "tpr", evaluate_on=evaluate_on, search=search)
-        return _drawn(found[0], from_nothing(found[1]), axes, "previous", sample.score_names)
+        return _drawn(found[0], from_nothing(found[1]), axes, "previous", sample.columns)
     refuse_levels(levels)
     rows = with_ood("sample", sample)
     if isinstance(rows, SingleScore):
@@ -164,7 +164,7 @@ def precision_recall_curve(
     if not isinstance(sample, (Sample, Prepared)):
         totals, path = rules_at(sample, levels, "precision", evaluate_on=evaluate_on, search=search)
         pi = prior(Rates(totals), ood_prior)
-        return replace(_drawn(totals, path, axes, "next", sample.score_names), ood_prior=pi)
+        return replace(_drawn(totals, path, axes, "next", sample.columns), ood_prior=pi)
     refuse_levels(levels)
     rows = with_ood("sample", sample)
     pi = prior(Rates(rows.points.totals), ood_prior)
@@ -257,7 +257,7 @@ def risk_coverage_curve(
     if not isinstance(sample, (Sample, Prepared)):
         how = {"evaluate_on": evaluate_on, "search": search}
         found = rules_at(sample, levels, "risk", max_fpr=asked, **how)
-        return _drawn(*found, axes, "next", sample.score_names)
+        return _drawn(*found, axes, "next", sample.columns)
     refuse_levels(levels)
     rows = given(sample)
     totals = rows.points.totals
@@ -296,7 +296,7 @@ def _curve(
     if evaluate_on is not None:
         points = comparable(sample, evaluate_on)
         path, interpolation = accepted_by(points, path.lines), "none"
-    return _drawn(points.totals, path, axes, interpolation, sample.score_names)
+    return _drawn(points.totals, path, axes, interpolation, sample.columns)
 
 
 def _drawn(
@@ -304,7 +304,7 @@ def _drawn(
     path: Rules,
     axes: tuple[_CurveAxis, _CurveAxis],
     interpolation: Interpolation,
-    score_names: tuple[str, ...] | None,
+    columns: ScoreColumns,
 ) -> Curve:
     rates, (x, y) = Rates(totals), axes
     return Curve(
@@ -315,5 +315,5 @@ def _drawn(
         directions=path.lines[:, :-1],
         thresholds=path.lines[:, -1],
         interpolation=interpolation,
-        score_names=score_names,
+        columns=columns,
     )

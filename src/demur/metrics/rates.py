@@ -102,7 +102,7 @@ def unit_groups(sample: Sample) -> Groups:
 
     ID rows come first, so their places tell them from OOD rows; only losses have to be looked up.
     """
-    scores = np.concatenate([sample.id_scores[:, 0], sample.ood_scores[:, 0]])
+    scores = np.concatenate([sample.id_doubts[:, 0], sample.ood_doubts[:, 0]])
     order = np.argsort(scores)
     ordered = scores.take(order)
     # No threshold accepts a score of +inf.

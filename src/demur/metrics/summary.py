@@ -101,12 +101,12 @@ def _by_counting(sample: Sample, ood_prior: Number | None) -> ScoreSummary:
     """Return the metrics of rows that count once and are right or wrong, by the compiled engine."""
     is_wrong = sample.id_loss == 1
     totals = Totals(sample.n_id, (sample.n_ood,), int(is_wrong.sum()))
-    scores = sample.id_scores[:, 0]
+    scores = sample.id_doubts[:, 0]
     pi = prior(Rates(totals), ood_prior)
     found = compiled.metrics(
         np.sort(scores[~is_wrong]),
         np.sort(scores[is_wrong]),
-        np.sort(sample.ood_scores[:, 0]),
+        np.sort(sample.ood_doubts[:, 0]),
         prior=pi,
         min_id=at_least(_TPR, totals.id, 0),
     )

@@ -83,9 +83,11 @@ def explore(case: Case) -> Explorer:
     points = Points.of(sample, "worst")
     lines, cells = _candidates(case, points, cost)
     nothing = [1.0, *[0.0] * (sample.n_scores - 1), -np.inf]
-    lines, cells = _with_tuned(points, np.vstack([lines, nothing]), cells, case.rule)
+    tuned = case.rule.for_doubts(sample.columns)
+    lines, cells = _with_tuned(points, np.vstack([lines, nothing]), cells, tuned)
+    raw = np.column_stack([sample.columns.as_doubts(lines[:, :-1]) + 0.0, lines[:, -1]])
     return Explorer(
-        lines=lines,
+        lines=raw,
         tuned=count(points, lines),
         held_out=None if held_out is None else count(Points.of(held_out, "worst"), lines),
         cells=cells,

@@ -56,8 +56,8 @@ def doubtful_rows(rule: Rule, sample: Sample, ids: Ids) -> Doubtful:
     kinds = ["ID"] * sample.n_id
     for name, rows in sample.ood_sets.items():
         kinds += ["OOD" if name == POOLED_NAME else name] * (rows.stop - rows.start)
-    doubt = rule.combine(scores)
-    accepted = rule.accept(scores)
+    matched = rule.on(sample.columns)
+    doubt, accepted = matched.combine(scores), matched.accept(scores)
     # Rows with an infinite score are rejected whatever the rule: nothing to look at.
     order = [int(i) for i in np.argsort(doubt, kind="stable") if np.isfinite(doubt[i])]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from demur.core.models import Bound
 from demur.core.program import Number
-from demur.core.rates import OperatingPoint, evaluate
+from demur.core.rates import OperatingPoint, accepted_rows, evaluate
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.wording import bound_sign, bound_text
 from demur.guarantees.certified_rule import Certified, certify
@@ -122,7 +122,13 @@ def certify_on(
         return None
     if not case.knows_loss(rows):
         # Without a largest possible loss only the acceptance of rows can be bounded.
-        rows = Sample(rows.id_scores, np.zeros(rows.n_id), rows.ood_scores)
+        rows = Sample(
+            rows.id_scores,
+            np.zeros(rows.n_id),
+            rows.ood_scores,
+            score_names=rows.score_names,
+            confidence=rows.columns.confidence,
+        )
     return certify(
         case.rule,
         rows,
@@ -192,7 +198,7 @@ def _fpr_by_set(case: Case, rows: Sample, point: OperatingPoint) -> dict[str, Ra
     for name, part in rows.ood_sets.items():
         interval = None
         if not is_weighted(rows) and part.stop > part.start:
-            accepted = int(case.rule.accept(rows.ood_scores[part]).sum())
+            accepted = int(accepted_rows(case.rule, rows)[1][part].sum())
             trials = part.stop - part.start
             interval = clopper_pearson(accepted, trials, confidence=case.confidence)
         rates[f"FPR of {name}"] = Rate(point.fpr_by_set.get(name, math.nan), interval)

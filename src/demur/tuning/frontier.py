@@ -16,6 +16,7 @@ from demur.core.points import Points
 from demur.core.program import Number, Totals, exact
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.scores import ScoreColumns
 from demur.core.source import ScoreSource
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.tuning.boundary import LazyLines, Rules, settle
@@ -43,7 +44,8 @@ class Frontier:
     """Number (weight) of ID accepted by the best rule."""
     accepted_ood: FloatArray
     accepted_loss: FloatArray
-    score_names: tuple[str, ...] | None
+    columns: ScoreColumns
+    """Names and senses of the score columns."""
     _cells: IntArray
     """Which of the different rules each cell has, -1 for none."""
     _lines: LazyLines
@@ -72,7 +74,7 @@ class Frontier:
         if np.isnan(self.selective_risk[row, column]):
             raise self._infeasible(row, column)
         *direction, threshold = self._lines(self._cells[row, column][None])[0].tolist()
-        return Rule(tuple(direction), threshold, score_names=self.score_names)
+        return Rule.of_doubts(direction, threshold, self.columns)
 
     def _all_lines(self) -> FloatArray:
         lines = self._lines(np.arange(self._cells.max(initial=-1) + 1))
@@ -153,7 +155,7 @@ def frontier(
     else:
         best, cells = best_for_all_bounds(prepared, allowed, levels)
     lines = LazyLines(prepared.points, best, directions, settled=is_enumerated)
-    return _frontier(tprs, fprs, totals, best, cells, lines, prepared.sample.score_names)
+    return _frontier(tprs, fprs, totals, best, cells, lines, prepared.sample.columns)
 
 
 def _of_source(
@@ -174,7 +176,7 @@ def _of_source(
     totals, best, cells = rules_of_source(source, tprs, fprs, allowed, ood=ood or "pooled")
     nothing = no_points(len(source.score_names), len(totals.ood), totals)
     lines = LazyLines(nothing, best, directions, settled=True)
-    return _frontier(tprs, fprs, totals, best, cells, lines, source.score_names)
+    return _frontier(tprs, fprs, totals, best, cells, lines, source.columns)
 
 
 def _frontier(
@@ -184,7 +186,7 @@ def _frontier(
     best: Rules,
     cells: IntArray,
     lines: LazyLines,
-    score_names: tuple[str, ...] | None,
+    columns: ScoreColumns,
 ) -> Frontier:
     masses = _by_cell(_weights(totals, best), cells)
     accepted_id, accepted_ood, accepted_loss = np.moveaxis(masses, -1, 0)
@@ -195,7 +197,7 @@ def _frontier(
         accepted_id=accepted_id,
         accepted_ood=accepted_ood,
         accepted_loss=accepted_loss,
-        score_names=score_names,
+        columns=columns,
         _cells=cells,
         _lines=lines,
     )

@@ -76,20 +76,21 @@ class Retuner:
             line, _ = search_exact(
                 prepared, program, self._allowed, self._search, start=self._start
             )
-        names = self._prepared.sample.score_names
-        return None if line is None else Rule(line.direction, line.threshold, score_names=names)
+        columns = self._prepared.sample.columns
+        return None if line is None else Rule.of_doubts(line.direction, line.threshold, columns)
 
     def _around(self, rule: Rule) -> FloatArray | None:
         """Return the direction of a rule and one on either side, within those allowed."""
         if len(rule.direction) == 1:
             return None
+        direction = rule.for_doubts(self._prepared.sample.columns).direction
         spread = self._prepared.spread
-        risk, ood = np.array(rule.direction) * spread
+        risk, ood = np.array(direction) * spread
         angle = math.atan2(ood, risk) + np.array([-_NEAR, 0.0, _NEAR])
         weights = np.column_stack([np.cos(angle), np.sin(angle)])
         for column, is_nonneg in enumerate(self._allowed.nonneg):
             if is_nonneg:
                 weights[:, column] = weights[:, column].clip(0)
         around: FloatArray = weights / spread
-        around[1] = rule.direction
+        around[1] = direction
         return around

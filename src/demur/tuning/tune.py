@@ -113,12 +113,7 @@ def tune(
         find = lambda p: _accepted(_find(prepared, p, allowed, _without_limits(search))[0])  # noqa: E731
         raise infeasible_error(model, prepared.points, find)
     columns = prepared.sample.columns
-    rule = Rule(
-        columns.raw_direction(line.direction),
-        line.threshold,
-        score_names=columns.names,
-        confidence=columns.confidence,
-    )
+    rule = Rule.of_doubts(line.direction, line.threshold, columns)
     point = _point(prepared, rule, line, model)
     card = Card.of_tuning(prepared.sample, model, point, ood=prepared.ood)
     return Tuning(replace(rule, card=card), point, model, totals, certificate)

@@ -18,7 +18,6 @@
 
 #include "search.h"
 
-#define ROUNDING 4e-15
 #define ROUNDING_OF_SUMS 1e-12
 
 int units_known(const Search *s)
@@ -73,6 +72,7 @@ int grade_tree(Search *s, double level)
     s->level = level + 8 * DBL_EPSILON * fabs(level);
     s->bad = HUGE_VAL;
     for (int64_t k = tree->nodes - 1; k >= 0; k--) {
+        if (interrupted_in_loop(s->signals, k)) return -1;
         double *into = s->grade + 2 * k;
         const double *part = s->grade + 2 * (int64_t)tree->node[k].child;
         into[0] = into[1] = 0;
@@ -90,7 +90,7 @@ typedef struct {
     double lower, slack; /* F is at least lower - slack */
     double most_id;      /* ID mass of the half-planes with F <= 0 when lower is 0 */
     double good, need;
-} Estimate;
+} ObjectiveBound;
 
 /* Mass and gain of the good rows, and the price of the others. */
 static double good_rows(const Search *s, const Box *box, double r, double *gain, double *price)
@@ -109,7 +109,8 @@ static double good_rows(const Search *s, const Box *box, double r, double *gain,
     return c->good;
 }
 
-static Estimate estimate(const Search *s, const Box *box, const int64_t *sums, double value)
+static ObjectiveBound bound_objective(const Search *s, const Box *box, const int64_t *sums,
+                                      double value)
 {
     const Program *p = &s->program;
     double id = (double)sums[ID], loss = (double)p->loss * (double)sums[LOSS], ood = 0, gain, price;
@@ -118,11 +119,11 @@ static Estimate estimate(const Search *s, const Box *box, const int64_t *sums, d
     double good = good_rows(s, box, r, &gain, &price);
     double need = (double)p->min_id - id - good, extra = need > 0 ? price * need : 0;
     double own = ((double)p->id - r) * id;
-    Estimate e;
+    ObjectiveBound e;
     e.lower = loss + own + (double)p->ood * ood - shift + gain + extra;
     double terms = loss + fabs((double)p->id * id) + fabs(r * id) + (double)p->ood * ood +
                    fabs(shift) + fabs(gain) + (need > 0 ? fabs(price) * (double)p->min_id : 0);
-    e.slack = ROUNDING * terms - (s->simple ? 0 : ROUNDING_OF_SUMS) * gain;
+    e.slack = BOUND_ROUNDING * terms - (s->simple ? 0 : ROUNDING_OF_SUMS) * gain;
     e.need = need > 0 ? need : 0;
     e.good = good;
     e.most_id = id + good + e.need;
@@ -130,35 +131,40 @@ static Estimate estimate(const Search *s, const Box *box, const int64_t *sums, d
 }
 
 /* The sign of the lower bound in integers; 2 when it is out of reach. */
-static int exact_sign(const Search *s, const Box *box, const int64_t *sums, const Estimate *e)
+static int exact_sign(const Search *s, const Box *box, const int64_t *sums, const ObjectiveBound *e)
 {
     const Program *p = &s->program;
     const int64_t *unit = s->tree->unit;
     if (e->slack == 0) return e->lower < 0 ? -1 : e->lower > 0;
     if (!s->simple || (unit[UNIT_ID] > 1 && p->loss != 0)) return 2;
     int64_t over = p->per_id ? s->best.id : 1;
-    if (e->slack / ROUNDING * (double)over > 1e36) return 2;
+    if (e->slack / BOUND_ROUNDING * (double)over > 1e36) return 2;
     Accepted certain = accepted_by(sums, p->sets);
-    wide best = (wide)p->loss * s->best.loss + (wide)p->id * s->best.id + (wide)p->ood * s->best.ood;
-    wide cheap = (wide)p->id * over - (p->per_id ? best : 0);
-    wide lossy = p->loss == 0 ? cheap : cheap + (wide)p->loss * unit[UNIT_LOSS] * over;
-    int64_t errors = p->loss == 0 || unit[UNIT_LOSS] == 0 ? 0 : box->crossing.loss / unit[UNIT_LOSS];
-    int64_t good = box->crossing.id - (lossy <= 0 ? 0 : errors);
-    wide sum = (wide)p->loss * certain.loss * over + (wide)p->ood * certain.ood * over +
-               cheap * (certain.id + box->crossing.id - errors) - (p->per_id ? 0 : best);
-    if (lossy <= 0) sum += lossy * errors;
-    if (p->min_id > certain.id + good) sum += lossy * (p->min_id - certain.id - good);
-    return sum < 0 ? -1 : sum > 0;
+    Wide best = numerator(p, s->best);
+    /* What a unit of ID mass adds without loss, and with it. */
+    Wide cheap = wide_product(p->id, over);
+    if (p->per_id) cheap = wide_difference(cheap, best);
+    Wide lossy = cheap;
+    if (p->loss) lossy = wide_sum(cheap, wide_times(wide_product(p->loss, unit[UNIT_LOSS]), over));
+    int64_t errors = p->loss && unit[UNIT_LOSS] ? box->crossing.loss / unit[UNIT_LOSS] : 0;
+    int64_t clean = box->crossing.id - errors, pays = wide_sign(lossy) <= 0;
+    int64_t missing = p->min_id - certain.id - clean - (pays ? errors : 0);
+    int64_t taken = (pays ? errors : 0) + (missing > 0 ? missing : 0);
+    Wide fixed = wide_sum(wide_product(p->loss, certain.loss), wide_product(p->ood, certain.ood));
+    Wide sum = wide_sum(wide_times(fixed, over), wide_times(cheap, certain.id + clean));
+    if (!p->per_id) sum = wide_difference(sum, best);
+    return wide_sign(wide_sum(sum, wide_times(lossy, taken)));
 }
 
 /* Whether ties in the objective are lost on ID or OOD mass. */
-static int loses_ties(const Search *s, const int64_t *sums, const Estimate *e)
+static int loses_ties(const Search *s, const int64_t *sums, const ObjectiveBound *e)
 {
     if (e->most_id != (double)s->best.id) return e->most_id < (double)s->best.id;
     return accepted_by(sums, s->program.sets).ood > s->best.ood;
 }
 
-static double objective_above(const Search *s, const int64_t *sums, double value, const Estimate *e)
+static double objective_above(const Search *s, const int64_t *sums, double value,
+                              const ObjectiveBound *e)
 {
     double least = e->lower - e->slack;
     double id = (double)(sums[ID] > s->program.min_id ? sums[ID] : s->program.min_id);
@@ -183,7 +189,7 @@ int judge_optimum(Search *s, Box *box, const int64_t *sums)
         box->merit = promise(s, box, sums);
         return PROMISING;
     }
-    Estimate e = estimate(s, box, sums, s->value);
+    ObjectiveBound e = bound_objective(s, box, sums, s->value);
     box->merit = objective_above(s, sums, s->value, &e);
     if (e.lower > e.slack) return HOPELESS;
     if (e.lower >= -e.slack) {

@@ -1,35 +1,74 @@
 #include "buffers.h"
 
-static void *hand_out(Buffers *b, PyObject *args, Py_ssize_t k, int flags, int64_t bytes)
+static double nothing; /* where nobody reads: an empty buffer may be nowhere */
+
+/* The memory of argument k, as entries of `size` bytes; NULL with an exception. */
+static void *hand_out(Buffers *b, PyObject *args, Py_ssize_t k, int flags, size_t size,
+                      int64_t *count)
 {
     PyObject *object = PyTuple_GetItem(args, k);
     Py_buffer *view = &b->view[b->count];
     if (!object || PyObject_GetBuffer(object, view, flags)) return NULL;
     b->count++;
-    if (bytes >= 0 && view->len != bytes) {
-        PyErr_Format(PyExc_ValueError, "argument %zd has %zd bytes instead of %lld", k, view->len,
-                     (long long)bytes);
+    *count = (int64_t)view->len / (int64_t)size;
+    if (*count * (int64_t)size != (int64_t)view->len) {
+        PyErr_Format(PyExc_ValueError, "argument %zd has %zd bytes, no multiple of %zu", k,
+                     view->len, size);
         return NULL;
     }
-    return view->buf;
+    if ((uintptr_t)view->buf % (size_t)(view->itemsize > 0 ? view->itemsize : 1)) {
+        PyErr_Format(PyExc_ValueError, "argument %zd is not aligned", k);
+        return NULL;
+    }
+    return view->buf ? view->buf : &nothing;
 }
 
-void *memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t bytes)
+static void *exactly(Buffers *b, PyObject *args, Py_ssize_t k, int flags, int64_t count,
+                     size_t size)
 {
-    return hand_out(b, args, k, PyBUF_CONTIG_RO, bytes);
+    int64_t given;
+    void *memory = hand_out(b, args, k, flags, size, &given);
+    if (!memory || given == count) return memory;
+    PyErr_Format(PyExc_ValueError, "argument %zd has %lld entries instead of %lld", k,
+                 (long long)given, (long long)count);
+    return NULL;
 }
 
-void *writable_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t bytes)
+void *memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t count, size_t size)
 {
-    return hand_out(b, args, k, PyBUF_CONTIG, bytes);
+    return exactly(b, args, k, PyBUF_CONTIG_RO, count, size);
 }
 
-int64_t last_bytes(const Buffers *b) { return (int64_t)b->view[b->count - 1].len; }
+void *writable_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t count, size_t size)
+{
+    return exactly(b, args, k, PyBUF_CONTIG, count, size);
+}
 
-int64_t number(PyObject *args, Py_ssize_t k)
+void *counted_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t most, size_t size,
+                     int64_t *count)
+{
+    void *memory = hand_out(b, args, k, PyBUF_CONTIG_RO, size, count);
+    if (!memory || *count <= most) return memory;
+    PyErr_Format(PyExc_ValueError, "argument %zd has %lld entries, more than %lld", k,
+                 (long long)*count, (long long)most);
+    return NULL;
+}
+
+int64_t number(PyObject *args, Py_ssize_t k, int64_t least, int64_t most)
 {
     PyObject *object = PyTuple_GetItem(args, k);
-    return object ? PyLong_AsLongLong(object) : -1;
+    int64_t value = object ? PyLong_AsLongLong(object) : -1;
+    if (PyErr_Occurred()) return least;
+    if (value >= least && value <= most) return value;
+    PyErr_Format(PyExc_ValueError, "argument %zd is %lld, not from %lld to %lld", k,
+                 (long long)value, (long long)least, (long long)most);
+    return least;
+}
+
+double real_number(PyObject *args, Py_ssize_t k)
+{
+    PyObject *object = PyTuple_GetItem(args, k);
+    return object ? PyFloat_AsDouble(object) : -1;
 }
 
 int takes(PyObject *args, Py_ssize_t count)
@@ -51,38 +90,50 @@ PyObject *finish_none(Buffers *b)
     return finish(b, Py_None);
 }
 
+PyObject *failure(const Signals *signals) { return signals->raised ? NULL : PyErr_NoMemory(); }
+
+int root_holds(const Node *node, int64_t nodes, int64_t points)
+{
+    if (nodes == 0 ? points == 0 : node->first == 0 && node->end == points) return 1;
+    PyErr_Format(PyExc_ValueError, "the tree is not one over %lld points", (long long)points);
+    return 0;
+}
+
 int read_tree(Buffers *b, PyObject *args, Tree *tree)
 {
     const int32_t *tilt;
-    tree->sets = (int)number(args, 7);
+    tree->sets = (int)number(args, 7, 0, MOST_SETS);
     if (PyErr_Occurred()) return -1;
-    tree->width = FIRST_OOD + tree->sets;
-    if (!(tree->point = memory(b, args, 0, -1))) return -1;
-    tree->points = last_bytes(b) / 16;
-    if (!(tree->node = memory(b, args, 1, -1))) return -1;
-    tree->nodes = last_bytes(b) / (int64_t)sizeof *tree->node;
-    if (!(tree->box = memory(b, args, 2, 32 * tree->nodes)) ||
-        !(tree->mass = memory(b, args, 3, 8 * tree->points * tree->width)) ||
-        !(tree->sums = memory(b, args, 4, 8 * tree->nodes * tree->width)) ||
-        !(tree->unit = memory(b, args, 5, 8 * UNITS)) || !(tilt = memory(b, args, 6, 4)))
+    const int64_t width = FIRST_OOD + tree->sets;
+    tree->width = (int)width;
+    if (!(tree->point = counted_memory(b, args, 0, MOST_ROWS, 16, &tree->points)) ||
+        !(tree->node = counted_memory(b, args, 1, 2 * MOST_ROWS, sizeof(Node), &tree->nodes)) ||
+        !(tree->box = memory(b, args, 2, tree->nodes, 32)) ||
+        !(tree->mass = memory(b, args, 3, tree->points * width, 8)) ||
+        !(tree->sums = memory(b, args, 4, tree->nodes * width, 8)) ||
+        !(tree->unit = memory(b, args, 5, UNITS, 8)) || !(tilt = memory(b, args, 6, 1, 4)))
         return -1;
     tree->tilt = *tilt;
-    return 0;
+    if (*tilt < -MOST_TILT || *tilt > MOST_TILT) {
+        PyErr_SetString(PyExc_ValueError, "the tree has a tilt out of range");
+        return -1;
+    }
+    return root_holds(tree->node, tree->nodes, tree->points) ? 0 : -1;
 }
 
 int read_program(Buffers *b, PyObject *args, Py_ssize_t k, const Tree *tree, Program *program)
 {
-    const int64_t *objective = memory(b, args, k, 24);
+    const int64_t *objective = memory(b, args, k, 3, 8);
     if (!objective) return -1;
     program->loss = objective[0];
     program->id = objective[1];
     program->ood = objective[2];
-    program->per_id = number(args, k + 1) != 0;
-    program->min_id = number(args, k + 2);
+    program->per_id = number(args, k + 1, INT64_MIN, INT64_MAX) != 0;
+    program->min_id = number(args, k + 2, INT64_MIN, INT64_MAX);
     if (PyErr_Occurred()) return -1;
     if (program->min_id < 1) program->min_id = 1;
     program->sets = tree->sets;
-    program->max_ood = memory(b, args, k + 3, 8 * tree->sets);
-    program->ratio = program->max_ood ? memory(b, args, k + 4, 16 * tree->sets) : NULL;
+    program->max_ood = memory(b, args, k + 3, tree->sets, 8);
+    program->ratio = program->max_ood ? memory(b, args, k + 4, 2 * (int64_t)tree->sets, 8) : NULL;
     return program->ratio ? 0 : -1;
 }

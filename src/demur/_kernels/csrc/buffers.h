@@ -1,4 +1,5 @@
-/* Arguments from Python: contiguous buffers, released together, and numbers. */
+/* Arguments from Python: contiguous buffers, released together, and numbers. Sizes are checked
+ * here, so that nothing is read or written out of bounds; what buffers hold is the caller's. */
 #ifndef DEMUR_BUFFERS_H
 #define DEMUR_BUFFERS_H
 
@@ -15,17 +16,29 @@ typedef struct {
     int count;
 } Buffers;
 
-/* The memory of argument k, of `bytes` bytes unless negative; NULL with an exception. */
-void *memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t bytes);
-void *writable_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t bytes);
-/* The size of the memory handed out last. */
-int64_t last_bytes(const Buffers *b);
-int64_t number(PyObject *args, Py_ssize_t k);
+/* The memory of argument k, `count` entries of `size` bytes; NULL with an exception. */
+void *memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t count, size_t size);
+void *writable_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t count, size_t size);
+/* The same, where the caller asks how many entries there are, which must not be more than `most`. */
+void *counted_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t most, size_t size,
+                     int64_t *count);
+/* A number from `least` to `most`; if it is not, an exception, and `least`. */
+int64_t number(PyObject *args, Py_ssize_t k, int64_t least, int64_t most);
+double real_number(PyObject *args, Py_ssize_t k);
 /* Whether the number of arguments is right; otherwise there is an exception. */
 int takes(PyObject *args, Py_ssize_t count);
 /* Release the buffers and return `result`. */
 PyObject *finish(Buffers *b, PyObject *result);
 PyObject *finish_none(Buffers *b);
+/* After a function that failed: the exception of a signal, or the lack of memory. */
+PyObject *failure(const Signals *signals);
+
+/* More sets of OOD than anybody has; sizes of rows, and of all of them, then are in range. */
+#define MOST_SETS ((int64_t)1 << 20)
+
+/* Whether the root holds so many points; otherwise there is an exception. All nodes are checked
+ * only once, when they get their boxes. */
+int root_holds(const Node *node, int64_t nodes, int64_t points);
 
 /* Arguments 0 .. 7: point, node, box, mass, sums, unit, tilt, sets. */
 #define TREE_ARGUMENTS 8

@@ -5,29 +5,26 @@
 PyObject *build_arrange(PyObject *self, PyObject *args)
 {
     Buffers b = {.count = 0};
-    double *scores, *point;
+    Signals signals;
+    const double *scores;
+    double *point;
     int32_t *row, *tilt;
     uint64_t *code;
     Node *node;
     int64_t points, nodes, n;
     int failed;
     (void)self;
-    if (!takes(args, 6) || !(scores = memory(&b, args, 0, -1))) return finish(&b, NULL);
-    n = last_bytes(&b) / 16;
-    if (n > INT32_MAX / 2) {
-        PyErr_SetString(PyExc_ValueError, "more than 2^30 - 1 rows");
+    if (!takes(args, 6) || !(scores = counted_memory(&b, args, 0, MOST_ROWS, 16, &n)) ||
+        !(code = writable_memory(&b, args, 1, n, 8)) ||
+        !(point = writable_memory(&b, args, 2, n, 16)) ||
+        !(row = writable_memory(&b, args, 3, n, 4)) ||
+        !(node = writable_memory(&b, args, 4, 2 * n, sizeof *node)) ||
+        !(tilt = writable_memory(&b, args, 5, 1, 4)))
         return finish(&b, NULL);
-    }
-    if (!(code = writable_memory(&b, args, 1, 8 * n)) ||
-        !(point = writable_memory(&b, args, 2, 16 * n)) ||
-        !(row = writable_memory(&b, args, 3, 4 * n)) ||
-        !(node = writable_memory(&b, args, 4, 2 * n * (int64_t)sizeof *node)) ||
-        !(tilt = writable_memory(&b, args, 5, 4)))
-        return finish(&b, NULL);
-    Py_BEGIN_ALLOW_THREADS
-    failed = tree_arrange(scores, n, code, point, row, node, tilt, &points, &nodes);
-    Py_END_ALLOW_THREADS
-    if (failed) return finish(&b, PyErr_NoMemory());
+    signals_begin(&signals);
+    failed = tree_arrange(&signals, scores, n, code, point, row, node, tilt, &points, &nodes);
+    signals_end(&signals);
+    if (failed) return finish(&b, failure(&signals));
     return finish(&b, Py_BuildValue("LL", (long long)points, (long long)nodes));
 }
 
@@ -35,14 +32,20 @@ PyObject *build_arrange(PyObject *self, PyObject *args)
 PyObject *build_enclose(PyObject *self, PyObject *args)
 {
     Buffers b = {.count = 0};
-    Node *node;
-    double *point, *box;
-    int64_t nodes;
+    const Node *node;
+    const double *point;
+    double *box;
+    int64_t nodes, points;
     (void)self;
-    if (!takes(args, 3) || !(node = memory(&b, args, 0, -1))) return finish(&b, NULL);
-    nodes = last_bytes(&b) / (int64_t)sizeof *node;
-    if (!(point = memory(&b, args, 1, -1)) || !(box = writable_memory(&b, args, 2, 32 * nodes)))
+    if (!takes(args, 3) ||
+        !(node = counted_memory(&b, args, 0, 2 * MOST_ROWS, sizeof *node, &nodes)) ||
+        !(point = counted_memory(&b, args, 1, MOST_ROWS, 16, &points)) ||
+        !(box = writable_memory(&b, args, 2, nodes, 32)) || !root_holds(node, nodes, points))
         return finish(&b, NULL);
+    if (!tree_sound(node, nodes, points)) {
+        PyErr_SetString(PyExc_ValueError, "a node has points or children that do not exist");
+        return finish(&b, NULL);
+    }
     Py_BEGIN_ALLOW_THREADS
     tree_enclose(node, nodes, point, box);
     Py_END_ALLOW_THREADS
@@ -53,34 +56,44 @@ PyObject *build_enclose(PyObject *self, PyObject *args)
 PyObject *build_collect(PyObject *self, PyObject *args)
 {
     Buffers b = {.count = 0};
-    int32_t *row;
-    int64_t *id, *ood, *loss, *mass, *unit, n;
-    int64_t points = takes(args, 8) ? number(args, 4) : -1, sets = number(args, 5);
+    Signals signals;
+    const int32_t *row;
+    const int64_t *id, *ood, *loss;
+    int64_t *mass, *unit, n, points = 0, sets = 0;
+    int failed;
     (void)self;
-    if (PyErr_Occurred() || !(row = memory(&b, args, 0, -1))) return finish(&b, NULL);
-    n = last_bytes(&b) / 4;
-    if (!(id = memory(&b, args, 1, 8 * n)) || !(ood = memory(&b, args, 2, 8 * n * sets)) ||
-        !(loss = memory(&b, args, 3, 8 * n)) ||
-        !(mass = writable_memory(&b, args, 6, 8 * points * (FIRST_OOD + sets))) ||
-        !(unit = writable_memory(&b, args, 7, 8 * UNITS)))
+    if (takes(args, 8)) points = number(args, 4, 0, MOST_ROWS);
+    if (!PyErr_Occurred()) sets = number(args, 5, 0, MOST_SETS);
+    if (PyErr_Occurred() || !(row = counted_memory(&b, args, 0, MOST_ROWS, 4, &n)) ||
+        !(id = memory(&b, args, 1, n, 8)) || !(ood = memory(&b, args, 2, n * sets, 8)) ||
+        !(loss = memory(&b, args, 3, n, 8)) ||
+        !(mass = writable_memory(&b, args, 6, points * (FIRST_OOD + sets), 8)) ||
+        !(unit = writable_memory(&b, args, 7, UNITS, 8)))
         return finish(&b, NULL);
-    Py_BEGIN_ALLOW_THREADS
-    tree_collect(row, n, id, ood, loss, (int)sets, mass, unit);
-    Py_END_ALLOW_THREADS
-    return finish_none(&b);
+    if (!tree_has(row, n, points)) {
+        PyErr_SetString(PyExc_ValueError, "a row is a point that does not exist");
+        return finish(&b, NULL);
+    }
+    signals_begin(&signals);
+    failed = tree_collect(&signals, row, n, id, ood, loss, (int)sets, mass, unit);
+    signals_end(&signals);
+    return failed ? finish(&b, failure(&signals)) : finish_none(&b);
 }
 
 /* total(node, mass, sets, sums) */
 PyObject *build_total(PyObject *self, PyObject *args)
 {
     Buffers b = {.count = 0};
-    Node *node;
-    int64_t *mass, *sums, nodes, width = FIRST_OOD + (takes(args, 4) ? number(args, 2) : 0);
+    const Node *node;
+    const int64_t *mass;
+    int64_t *sums, nodes, points, width = FIRST_OOD;
     (void)self;
-    if (PyErr_Occurred() || !(node = memory(&b, args, 0, -1))) return finish(&b, NULL);
-    nodes = last_bytes(&b) / (int64_t)sizeof *node;
-    if (!(mass = memory(&b, args, 1, -1)) ||
-        !(sums = writable_memory(&b, args, 3, 8 * nodes * width)))
+    if (takes(args, 4)) width += number(args, 2, 0, MOST_SETS);
+    if (PyErr_Occurred() ||
+        !(node = counted_memory(&b, args, 0, 2 * MOST_ROWS, sizeof *node, &nodes)) ||
+        !(mass = counted_memory(&b, args, 1, MOST_ROWS, 8 * (size_t)width, &points)) ||
+        !(sums = writable_memory(&b, args, 3, nodes * width, 8)) ||
+        !root_holds(node, nodes, points))
         return finish(&b, NULL);
     Py_BEGIN_ALLOW_THREADS
     tree_total(node, nodes, mass, (int)width, sums);

@@ -20,10 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STARTS 12      /* single directions tried per quarter, */
-#define START_STAGES 1 /* without what promises little */
-#define RIGHT_ANGLE 1.5707963267948966
-#define SLACK 4e-15
+#define FRONTIER_STARTS 12 /* single directions tried per quarter, */
+#define START_STAGES 1     /* without what promises little */
 
 /* Boxes that promise improvements by less than a gap, relative to the risk, are put off. */
 static const double gap_of_stage[] = {0.03, 0.003};
@@ -32,8 +30,8 @@ static const double gap_of_stage[] = {0.03, 0.003};
 /* Sign of the difference of selective risks, then larger ID, then smaller OOD mass. */
 static int compare_risks(Accepted a, Accepted b)
 {
-    wide left = (wide)a.loss * b.id, right = (wide)b.loss * a.id;
-    if (left != right) return left < right ? -1 : 1;
+    int sign = wide_compare(wide_product(a.loss, b.id), wide_product(b.loss, a.id));
+    if (sign) return sign;
     if (a.id != b.id) return a.id > b.id ? -1 : 1;
     return a.ood < b.ood ? -1 : a.ood > b.ood;
 }
@@ -68,18 +66,18 @@ static void index_levels(Levels *levels, int64_t largest)
     }
 }
 
-static int row_of(const Frontier *f, int64_t id) { return levels_up_to(&f->id, id) - 1; }
+static int surface_row(const Frontier *f, int64_t id) { return levels_up_to(&f->id, id) - 1; }
 
-static int column_of(const Frontier *f, int64_t ood) { return levels_up_to(&f->ood, ood - 1); }
+static int surface_column(const Frontier *f, int64_t ood) { return levels_up_to(&f->ood, ood - 1); }
 
 static int frontier_wanted(Search *s, const int64_t *sums)
 {
     const Frontier *f = s->frontier;
     Accepted a = accepted_by(sums, s->tree->sets);
-    int row = row_of(f, a.id), column = column_of(f, a.ood);
+    int row = surface_row(f, a.id), column = surface_column(f, a.ood);
     if (a.id < 1 || row < 0 || column == f->columns) return 0;
     int64_t at = (int64_t)row * f->columns + column;
-    if ((double)a.loss > f->risk[at] * (double)a.id * (1 + SLACK)) return 0;
+    if ((double)a.loss > f->risk[at] * (double)a.id * (1 + BOUND_ROUNDING)) return 0;
     return f->best[at].id == 0 || compare_risks(a, f->best[at]) < 0;
 }
 
@@ -87,8 +85,8 @@ static void frontier_take(Search *s, const int64_t *sums, const double *weight, 
 {
     Frontier *f = s->frontier;
     Accepted a = accepted_by(sums, s->tree->sets);
-    int first = column_of(f, a.ood);
-    for (int row = row_of(f, a.id); row >= 0; row--) {
+    int first = surface_column(f, a.ood);
+    for (int row = surface_row(f, a.id); row >= 0; row--) {
         int64_t at = (int64_t)row * f->columns + first, end = (int64_t)(row + 1) * f->columns;
         if (f->best[at].id && compare_risks(a, f->best[at]) >= 0) return;
         for (; at < end && (!f->best[at].id || compare_risks(a, f->best[at]) < 0); at++) {
@@ -128,12 +126,12 @@ typedef struct {
     double lower, slack; /* L - r*nI is at least lower - slack */
     double most_id;
     int needed; /* more than what pays had to be taken */
-} Estimate;
+} RiskBound;
 
-static Estimate estimate(const Frontier *f, const Shares *shares, double id, double loss, double r,
-                         double required)
+static RiskBound bound_risk(const Frontier *f, const Shares *shares, double id, double loss,
+                            double r, double required)
 {
-    Estimate e = {loss - r * id, loss + r * id, id, 0};
+    RiskBound e = {loss - r * id, loss + r * id, id, 0};
     for (int c = 0; c < f->classes; c++) {
         double whole = shares->loss[c] - r * shares->id[c], taken = shares->id[c];
         if (f->low[c] >= r && f->high[c] > r) {
@@ -151,25 +149,26 @@ static Estimate estimate(const Frontier *f, const Shares *shares, double id, dou
         e.slack += fabs(whole) + r * taken;
         e.most_id += taken;
     }
-    e.slack *= SLACK;
+    e.slack *= BOUND_ROUNDING;
     return e;
 }
 
 /* Whether a box whose F is about zero cannot win: F is positive, or zero for certain with less
  * ID or no less OOD mass. With whole numbers of losses per ID mass F is found in integers. */
-static int loses_tie(const Search *s, const Box *box, const int64_t *sums, const Estimate *e,
+static int loses_tie(const Search *s, const Box *box, const int64_t *sums, const RiskBound *e,
                      int64_t required, Accepted best)
 {
     int64_t unit = s->tree->unit[UNIT_LOSS];
     Accepted a = accepted_by(sums, s->tree->sets);
     if (e->slack > 0) {
         if (!s->simple || s->tree->unit[UNIT_ID] > 1) return 0;
-        int lossy_pays = (wide)unit * best.id <= (wide)best.loss;
+        int lossy_pays = wide_compare(wide_product(unit, best.id), wide(best.loss)) <= 0;
         int64_t lossy = lossy_pays || unit == 0 ? 0 : box->crossing.loss / unit;
         int64_t id = a.id + box->crossing.id - lossy, need = required > id ? required - id : 0;
-        wide loss = a.loss + (lossy_pays ? box->crossing.loss : (wide)need * unit);
-        wide left = loss * best.id, right = (wide)best.loss * (id + need);
-        if (left != right) return left > right;
+        Wide crossing = lossy_pays ? wide(box->crossing.loss) : wide_product(need, unit);
+        Wide left = wide_times(wide_sum(wide(a.loss), crossing), best.id);
+        int sign = wide_compare(left, wide_product(best.loss, id + need));
+        if (sign) return sign > 0;
     }
     if (e->most_id != (double)best.id) return e->most_id < (double)best.id;
     return a.ood >= best.ood;
@@ -179,8 +178,8 @@ static int judge_frontier(Search *s, Box *box, const int64_t *sums)
 {
     const Frontier *f = s->frontier;
     Accepted certain = accepted_by(sums, s->tree->sets);
-    int column = column_of(f, certain.ood), verdict = HOPELESS;
-    int row = row_of(f, certain.id + box->crossing.id);
+    int column = surface_column(f, certain.ood), verdict = HOPELESS;
+    int row = surface_row(f, certain.id + box->crossing.id);
     double gap = s->stage < STAGES ? gap_of_stage[s->stage] : 0;
     if (column == f->columns || certain.id + box->crossing.id < 1) return HOPELESS;
     Shares shares = shares_of(s, box, sums);
@@ -188,7 +187,7 @@ static int judge_frontier(Search *s, Box *box, const int64_t *sums)
         int64_t at = (int64_t)row * f->columns + column;
         box->merit = -HUGE_VAL;
         if (f->best[at].id == 0) return PROMISING;
-        Estimate e = estimate(f, &shares, (double)certain.id, (double)certain.loss, f->risk[at],
+        RiskBound e = bound_risk(f, &shares, (double)certain.id, (double)certain.loss, f->risk[at],
                               (double)f->id.level[row]);
         box->merit = e.lower;
         /* The gap is measured on the losses that the best set would have. */
@@ -256,13 +255,9 @@ static void add_up_classes(const Tree *tree, Frontier *f)
 
 static int try_directions(Search *s, const int64_t *quarter, int quarters)
 {
-    for (int k = 0; k < STARTS * quarters; k++) {
-        Chart chart = octant(s->tree, (int)quarter[k / STARTS], 0);
-        double angle = (k % STARTS + 0.4653) * RIGHT_ANGLE / STARTS;
-        double weight[2] = {chart.fixed * cos(angle), chart.step * sin(angle)};
-        double largest = fmax(fabs(weight[0]), fabs(weight[1]));
-        weight[0] /= largest;
-        weight[1] /= largest;
+    for (int k = 0; k < FRONTIER_STARTS * quarters; k++) {
+        double angle = (k % FRONTIER_STARTS + 0.4653) * RIGHT_ANGLE / FRONTIER_STARTS, weight[2];
+        direction_at(s->tree, (int)quarter[k / FRONTIER_STARTS], angle, weight);
         s->stage = 0;
         s->last_stage = START_STAGES;
         if (explore_direction(s, weight)) return -1;

@@ -8,6 +8,7 @@
 
 /* Ascending levels, with a table that brackets the place of a number among them. */
 #define BRACKETS 1024
+#define MOST_LEVELS ((int64_t)1 << 24)
 
 typedef struct {
     const int64_t *level;

@@ -55,7 +55,7 @@ void count_half_plane(const Search *s, const double *weight, double v, int64_t *
 {
     const Tree *tree = s->tree;
     Chart chart = single_direction(weight);
-    int32_t pending[128], node;
+    int32_t pending[LEVELS], node;
     int waiting = 0;
     memset(row, 0, (size_t)tree->width * sizeof *row);
     pending[waiting++] = 0;
@@ -84,7 +84,7 @@ static double largest_size(double a, double b) { return fmax(fabs(a), fabs(b)); 
 static int touches(const Search *s, const double *weight, double v)
 {
     const Tree *tree = s->tree;
-    int32_t pending[128];
+    int32_t pending[LEVELS];
     int waiting = 0;
     pending[waiting++] = 0;
     while (waiting) {

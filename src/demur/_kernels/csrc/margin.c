@@ -1,17 +1,18 @@
 /* Cutting planes on the tree: solve for the few points seen so far, look for the points that come
  * closest in the direction found, and repeat until these are known already. The same steps in the
- * same arithmetic as tuning/margin.py, which looks at all points instead of a tree. */
+ * same arithmetic as _kernels/reference.py, which looks at all points instead of a tree. */
 #include "margin.h"
 
 #include <math.h>
 
 #define ROUNDS 64 /* cutting planes end by themselves, unless rounding makes points take turns */
 
+/* A tree whose points a half-plane accepts or rejects. */
 typedef struct {
     const Tree *tree;
     const double *weight;
     double v;
-} HalfPlane;
+} Divided;
 
 static double value_of(const double *along, const double *point)
 {
@@ -30,7 +31,7 @@ static double most_in(const double *along, const double *box)
 }
 
 /* How far along a node reaches on the side asked for; -inf if it has no point there. */
-static double reach(const HalfPlane *h, const double *along, int rejected, int32_t node)
+static double reach(const Divided *h, const double *along, int rejected, int32_t node)
 {
     const double *box = h->tree->box + 4 * (int64_t)node;
     if (!h->tree->sums[(int64_t)node * h->tree->width + MARK]) return -HUGE_VAL;
@@ -41,11 +42,11 @@ static double reach(const HalfPlane *h, const double *along, int rejected, int32
 
 /* The farthest accepted point along a direction, or the rejected one that is least far; -1 for
  * none. `best` becomes its value, negative for a rejected point. */
-static int64_t farthest(const HalfPlane *h, const double *along, int rejected, double *best)
+static int64_t farthest(const Divided *h, const double *along, int rejected, double *best)
 {
     const Tree *tree = h->tree;
-    double pending_reach[128];
-    int32_t pending[128];
+    double pending_reach[LEVELS];
+    int32_t pending[LEVELS];
     int waiting = 0;
     int64_t found = -1;
     *best = -HUGE_VAL;
@@ -56,12 +57,12 @@ static int64_t farthest(const HalfPlane *h, const double *along, int rejected, d
         const Node *node = tree->node + pending[--waiting];
         if (!(pending_reach[waiting] > *best)) continue;
         if (node->child) {
-            double far[2];
-            for (int k = 0; k < 2; k++) far[k] = reach(h, along, rejected, node->child + k);
-            int nearer = far[1] < far[0];
+            double reached[2];
+            for (int k = 0; k < 2; k++) reached[k] = reach(h, along, rejected, node->child + k);
+            int nearer = reached[1] < reached[0];
             for (int k = 0; k < 2; k++) {
                 int which = k == 0 ? nearer : 1 - nearer;
-                pending_reach[waiting] = far[which];
+                pending_reach[waiting] = reached[which];
                 pending[waiting++] = node->child + which;
             }
             continue;
@@ -82,7 +83,7 @@ static int64_t farthest(const HalfPlane *h, const double *along, int rejected, d
 void margin_sides(const Tree *tree, const double *weight, double v, const double *along,
                   double *last, double *following)
 {
-    HalfPlane h = {tree, weight, v};
+    Divided h = {tree, weight, v};
     farthest(&h, along, 0, last);
     farthest(&h, along, 1, following);
     *following = -*following;
@@ -105,19 +106,21 @@ static int learn(Few *few, const double *point)
 }
 
 typedef struct {
-    const Few *near, *far;
+    const Few *accepted, *rejected;
     const int *nonneg;
     double direction[2], width;
 } Widest;
 
-static void try_direction(Widest *w, double x, double y)
+static void try_gap_along(Widest *w, double x, double y)
 {
     if ((w->nonneg[0] && !(x >= 0)) || (w->nonneg[1] && !(y >= 0))) return;
     double length = hypot(x, y), low = HUGE_VAL, high = -HUGE_VAL;
     if (!(length > 0)) return;
     double along[2] = {x / length, y / length};
-    for (int k = 0; k < w->far->count; k++) low = fmin(low, value_of(along, w->far->at[k]));
-    for (int k = 0; k < w->near->count; k++) high = fmax(high, value_of(along, w->near->at[k]));
+    for (int k = 0; k < w->rejected->count; k++)
+        low = fmin(low, value_of(along, w->rejected->at[k]));
+    for (int k = 0; k < w->accepted->count; k++)
+        high = fmax(high, value_of(along, w->accepted->at[k]));
     if (!(low - high > w->width)) return;
     w->width = low - high;
     w->direction[0] = along[0];
@@ -128,7 +131,7 @@ static void try_edges(Widest *w, const Few *few, double sign)
 {
     for (int i = 0; i < few->count; i++)
         for (int j = i + 1; j < few->count; j++)
-            try_direction(w, -sign * (few->at[j][1] - few->at[i][1]),
+            try_gap_along(w, -sign * (few->at[j][1] - few->at[i][1]),
                           sign * (few->at[j][0] - few->at[i][0]));
 }
 
@@ -137,23 +140,23 @@ static void try_edges(Widest *w, const Few *few, double sign)
 static void widest_of_few(Widest *w)
 {
     w->width = -HUGE_VAL;
-    for (int i = 0; i < w->far->count; i++)
-        for (int j = 0; j < w->near->count; j++)
-            try_direction(w, w->far->at[i][0] - w->near->at[j][0],
-                          w->far->at[i][1] - w->near->at[j][1]);
+    for (int i = 0; i < w->rejected->count; i++)
+        for (int j = 0; j < w->accepted->count; j++)
+            try_gap_along(w, w->rejected->at[i][0] - w->accepted->at[j][0],
+                          w->rejected->at[i][1] - w->accepted->at[j][1]);
     for (int sign = 1; sign >= -1; sign -= 2) {
-        try_edges(w, w->near, sign);
-        try_edges(w, w->far, sign);
+        try_edges(w, w->accepted, sign);
+        try_edges(w, w->rejected, sign);
     }
-    try_direction(w, 1, 0);
-    try_direction(w, 0, 1);
-    try_direction(w, -1, 0);
-    try_direction(w, 0, -1);
+    try_gap_along(w, 1, 0);
+    try_gap_along(w, 0, 1);
+    try_gap_along(w, -1, 0);
+    try_gap_along(w, 0, -1);
 }
 
 /* The closest points along a direction and the width between them, all in spreads; 0 if there is
  * no point on one side. */
-static int look(const HalfPlane *h, const double *scale, const double *direction, double *inside,
+static int look(const Divided *h, const double *scale, const double *direction, double *inside,
                 double *outside, double *width)
 {
     double along[2] = {direction[0] / scale[0], direction[1] / scale[1]}, value;
@@ -171,9 +174,9 @@ static int look(const HalfPlane *h, const double *scale, const double *direction
 void margin_widest(const Tree *tree, const double *weight, double v, const double *scale,
                    const int *nonneg, double *direction, double *width)
 {
-    HalfPlane h = {tree, weight, v};
-    Few near = {.count = 0}, far = {.count = 0};
-    Widest w = {.near = &near, .far = &far, .nonneg = nonneg};
+    Divided h = {tree, weight, v};
+    Few accepted = {.count = 0}, rejected = {.count = 0};
+    Widest w = {.accepted = &accepted, .rejected = &rejected, .nonneg = nonneg};
     double first[2] = {weight[0] * scale[0], weight[1] * scale[1]}, first_width, inside[2],
            outside[2], found;
     *width = HUGE_VAL;
@@ -182,10 +185,12 @@ void margin_widest(const Tree *tree, const double *weight, double v, const doubl
     if (!look(&h, scale, first, inside, outside, &first_width)) return;
     *width = -HUGE_VAL;
     for (int round = 0; round < ROUNDS; round++) {
-        int new_inside = learn(&near, inside), new_outside = learn(&far, outside);
+        int new_inside = learn(&accepted, inside), new_outside = learn(&rejected, outside);
         if (!new_inside && !new_outside) break;
         widest_of_few(&w);
-        look(&h, scale, w.direction, inside, outside, &found);
+        /* Floats without an order, or beyond their range, leave nothing to go on with. */
+        if (!(w.width > -HUGE_VAL)) break;
+        if (!look(&h, scale, w.direction, inside, outside, &found)) break;
         if (found > *width) {
             *width = found;
             direction[0] = w.direction[0] / scale[0];

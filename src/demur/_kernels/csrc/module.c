@@ -18,15 +18,27 @@ static double trivial_bound(const Search *s)
 static PyObject *report(const Search *s)
 {
     const char *status = s->now.count > 0 ? "budget" : s->gap_used ? "gap" : "optimal";
-    double lower = s->found ? s->value : trivial_bound(s);
-    if (!s->found && s->now.count == 0) {
+    double lower = HUGE_VAL;
+    if (s->found)
+        lower = s->lower < s->value ? s->lower : s->value;
+    else if (s->now.count > 0)
+        lower = trivial_bound(s);
+    else
         status = "infeasible";
-        lower = HUGE_VAL;
-    }
-    if (s->found && s->lower < lower) lower = s->lower;
     return Py_BuildValue("iLLLsdLL", s->half_planes, (long long)s->best.id, (long long)s->best.ood,
                          (long long)s->best.loss, status, lower, (long long)s->boxes,
                          (long long)s->unresolved);
+}
+
+/* Quarters of all directions; NULL with an exception. */
+static const int64_t *read_quarters(Buffers *b, PyObject *args, Py_ssize_t k, int64_t *count)
+{
+    const int64_t *quarter = counted_memory(b, args, k, MOST_QUARTERS, 8, count);
+    int wrong = quarter && *count == 0;
+    for (int64_t q = 0; quarter && q < *count; q++)
+        wrong |= quarter[q] < 0 || quarter[q] >= MOST_QUARTERS;
+    if (wrong) PyErr_SetString(PyExc_ValueError, "quarters are one to four numbers from 0 to 3");
+    return wrong ? NULL : quarter;
 }
 
 /* search(tree, program, quarters, start, gap, budget, weights, v)
@@ -37,8 +49,11 @@ static PyObject *search(PyObject *self, PyObject *args)
     Buffers b = {.count = 0};
     Tree tree;
     Search *s = calloc(1, sizeof *s);
-    double *start, *weights, *v;
-    int64_t *quarter, quarters, starts;
+    Signals signals;
+    const double *start;
+    double *weights, *v;
+    const int64_t *quarter;
+    int64_t quarters, starts;
     int failed;
     PyObject *result = NULL;
     (void)self;
@@ -47,16 +62,15 @@ static PyObject *search(PyObject *self, PyObject *args)
         read_program(&b, args, TREE_ARGUMENTS, &tree, &s->program))
         goto done;
     s->tree = &tree;
-    s->gap = PyFloat_AsDouble(PyTuple_GetItem(args, k + 2));
-    s->budget = number(args, k + 3);
-    if (PyErr_Occurred() || !(quarter = memory(&b, args, k, -1))) goto done;
-    quarters = last_bytes(&b) / 8;
-    if (!(start = memory(&b, args, k + 1, -1))) goto done;
-    starts = last_bytes(&b) / 16;
-    if (!(weights = writable_memory(&b, args, k + 4, 16 * HALF_PLANES)) ||
-        !(v = writable_memory(&b, args, k + 5, 8 * HALF_PLANES)))
+    s->signals = &signals;
+    s->gap = real_number(args, k + 2);
+    if (!PyErr_Occurred()) s->budget = number(args, k + 3, 0, INT64_MAX);
+    if (PyErr_Occurred() || !(quarter = read_quarters(&b, args, k, &quarters)) ||
+        !(start = counted_memory(&b, args, k + 1, INT32_MAX, 16, &starts)) ||
+        !(weights = writable_memory(&b, args, k + 4, HALF_PLANES, 16)) ||
+        !(v = writable_memory(&b, args, k + 5, HALF_PLANES, 8)))
         goto done;
-    Py_BEGIN_ALLOW_THREADS
+    signals_begin(&signals);
     failed = search_open(s) || search_optimum(s, quarter, (int)quarters, start, starts);
     for (int h = 0; h < s->half_planes; h++) {
         weights[2 * h] = s->half_plane[h].weight[0];
@@ -64,8 +78,8 @@ static PyObject *search(PyObject *self, PyObject *args)
         v[h] = s->half_plane[h].v;
     }
     search_close(s);
-    Py_END_ALLOW_THREADS
-    result = failed ? PyErr_NoMemory() : report(s);
+    signals_end(&signals);
+    result = failed ? failure(&signals) : report(s);
 done:
     free(s);
     return finish(&b, result);
@@ -78,8 +92,10 @@ static PyObject *directions(PyObject *self, PyObject *args)
     Buffers b = {.count = 0};
     Tree tree;
     Search *s = calloc(1, sizeof *s);
+    Signals signals;
     Accepted *best;
-    double *weights, *v;
+    const double *weights;
+    double *v;
     int64_t count, each;
     int failed;
     PyObject *result = NULL;
@@ -89,18 +105,18 @@ static PyObject *directions(PyObject *self, PyObject *args)
         read_program(&b, args, TREE_ARGUMENTS, &tree, &s->program))
         goto done;
     s->tree = &tree;
+    s->signals = &signals;
     s->budget = INT64_MAX;
-    each = number(args, k + 1);
-    if (PyErr_Occurred() || !(weights = memory(&b, args, k, -1))) goto done;
-    count = last_bytes(&b) / 16;
-    if (!(best = writable_memory(&b, args, k + 2, count * (int64_t)sizeof *best)) ||
-        !(v = writable_memory(&b, args, k + 3, 8 * count)))
+    each = number(args, k + 1, 0, 1);
+    if (PyErr_Occurred() || !(weights = counted_memory(&b, args, k, INT32_MAX, 16, &count)) ||
+        !(best = writable_memory(&b, args, k + 2, count, sizeof *best)) ||
+        !(v = writable_memory(&b, args, k + 3, count, 8)))
         goto done;
-    Py_BEGIN_ALLOW_THREADS
+    signals_begin(&signals);
     failed = search_open(s) || search_directions(s, weights, count, each != 0, best, v);
     search_close(s);
-    Py_END_ALLOW_THREADS
-    result = failed ? PyErr_NoMemory() : PyLong_FromLong(0);
+    signals_end(&signals);
+    result = failed ? failure(&signals) : PyLong_FromLong(0);
 done:
     free(s);
     return finish(&b, result);
@@ -114,7 +130,9 @@ static PyObject *frontier(PyObject *self, PyObject *args)
     Tree tree;
     Frontier *f = calloc(1, sizeof *f);
     Search *s = calloc(1, sizeof *s);
-    int64_t *quarter, quarters, cells;
+    Signals signals;
+    const int64_t *quarter;
+    int64_t quarters, rows, columns;
     int failed;
     PyObject *result = NULL;
     (void)self;
@@ -122,29 +140,28 @@ static PyObject *frontier(PyObject *self, PyObject *args)
         PyErr_NoMemory();
         goto done;
     }
-    if (!takes(args, k + 7) || read_tree(&b, args, &tree) || !(quarter = memory(&b, args, k, -1)))
+    if (!takes(args, k + 7) || read_tree(&b, args, &tree) ||
+        !(quarter = read_quarters(&b, args, k, &quarters)) ||
+        !(f->id.level = counted_memory(&b, args, k + 1, MOST_LEVELS, 8, &rows)) ||
+        !(f->ood.level = counted_memory(&b, args, k + 2, MOST_LEVELS, 8, &columns)) ||
+        !(f->best = writable_memory(&b, args, k + 3, rows * columns, sizeof *f->best)) ||
+        !(f->risk = writable_memory(&b, args, k + 4, rows * columns, 8)) ||
+        !(f->weight = writable_memory(&b, args, k + 5, rows * columns, 16)) ||
+        !(f->v = writable_memory(&b, args, k + 6, rows * columns, 8)))
         goto done;
-    quarters = last_bytes(&b) / 8;
-    if (!(f->id.level = memory(&b, args, k + 1, -1))) goto done;
-    f->id.count = (int)(last_bytes(&b) / 8);
-    if (!(f->ood.level = memory(&b, args, k + 2, -1))) goto done;
-    f->ood.count = (int)(last_bytes(&b) / 8);
-    cells = (int64_t)f->id.count * f->ood.count;
-    if (!(f->best = writable_memory(&b, args, k + 3, cells * (int64_t)sizeof *f->best)) ||
-        !(f->risk = writable_memory(&b, args, k + 4, 8 * cells)) ||
-        !(f->weight = writable_memory(&b, args, k + 5, 16 * cells)) ||
-        !(f->v = writable_memory(&b, args, k + 6, 8 * cells)))
-        goto done;
+    f->id.count = (int)rows;
+    f->ood.count = (int)columns;
     s->tree = &tree;
+    s->signals = &signals;
     s->program = (Program){.loss = 1, .per_id = 1, .min_id = 1, .sets = tree.sets};
     s->budget = INT64_MAX;
-    Py_BEGIN_ALLOW_THREADS
+    signals_begin(&signals);
     failed = search_frontier(s, f, quarter, (int)quarters);
     search_close(s);
     free(f->class_of);
     free(f->class_sums);
-    Py_END_ALLOW_THREADS
-    result = failed ? PyErr_NoMemory()
+    signals_end(&signals);
+    result = failed ? failure(&signals)
                     : Py_BuildValue("LL", (long long)s->boxes, (long long)s->unresolved);
 done:
     free(f);
@@ -161,10 +178,11 @@ static PyObject *sides(PyObject *self, PyObject *args)
     const double *weight, *along;
     double v, last, following;
     (void)self;
-    if (!takes(args, k + 3) || read_tree(&b, args, &tree) || !(weight = memory(&b, args, k, 16)) ||
-        !(along = memory(&b, args, k + 2, 16)))
+    if (!takes(args, k + 3) || read_tree(&b, args, &tree) ||
+        !(weight = memory(&b, args, k, 2, 8)) ||
+        !(along = memory(&b, args, k + 2, 2, 8)))
         return finish(&b, NULL);
-    v = PyFloat_AsDouble(PyTuple_GetItem(args, k + 1));
+    v = real_number(args, k + 1);
     if (PyErr_Occurred()) return finish(&b, NULL);
     Py_BEGIN_ALLOW_THREADS
     margin_sides(&tree, weight, v, along, &last, &following);
@@ -182,10 +200,11 @@ static PyObject *widest(PyObject *self, PyObject *args)
     const int64_t *asked;
     double v, direction[2], width;
     (void)self;
-    if (!takes(args, k + 4) || read_tree(&b, args, &tree) || !(weight = memory(&b, args, k, 16)) ||
-        !(scale = memory(&b, args, k + 2, 16)) || !(asked = memory(&b, args, k + 3, 16)))
+    if (!takes(args, k + 4) || read_tree(&b, args, &tree) ||
+        !(weight = memory(&b, args, k, 2, 8)) ||
+        !(scale = memory(&b, args, k + 2, 2, 8)) || !(asked = memory(&b, args, k + 3, 2, 8)))
         return finish(&b, NULL);
-    v = PyFloat_AsDouble(PyTuple_GetItem(args, k + 1));
+    v = real_number(args, k + 1);
     if (PyErr_Occurred()) return finish(&b, NULL);
     int nonneg[2] = {asked[0] != 0, asked[1] != 0};
     Py_BEGIN_ALLOW_THREADS
@@ -194,11 +213,13 @@ static PyObject *widest(PyObject *self, PyObject *args)
     return finish(&b, Py_BuildValue("ddd", direction[0], direction[1], width));
 }
 
+/* Pairs of them, counted twice, are below 2^63. */
+#define MOST_SCORES ((int64_t)1 << 30)
+
 static int read_scores(Buffers *b, PyObject *args, Py_ssize_t k, Ranked *scores)
 {
-    if (!(scores->score = memory(b, args, k, -1))) return -1;
-    scores->count = last_bytes(b) / 8;
-    return 0;
+    scores->score = counted_memory(b, args, k, MOST_SCORES, 8, &scores->count);
+    return scores->score ? 0 : -1;
 }
 
 /* metrics(correct, wrong, ood, prior, min_id, values) */
@@ -210,10 +231,11 @@ static PyObject *metrics(PyObject *self, PyObject *args)
     double prior, *value;
     (void)self;
     if (!takes(args, 6) || read_scores(&b, args, 0, &correct) || read_scores(&b, args, 1, &wrong) ||
-        read_scores(&b, args, 2, &ood) || !(value = writable_memory(&b, args, 5, 8 * METRICS)))
+        read_scores(&b, args, 2, &ood) || !(value = writable_memory(&b, args, 5, METRICS, 8)))
         return finish(&b, NULL);
-    prior = PyFloat_AsDouble(PyTuple_GetItem(args, 3));
-    min_id = number(args, 4);
+    prior = real_number(args, 3);
+    if (PyErr_Occurred()) return finish(&b, NULL);
+    min_id = number(args, 4, INT64_MIN, INT64_MAX);
     if (PyErr_Occurred()) return finish(&b, NULL);
     Py_BEGIN_ALLOW_THREADS
     all_metrics(correct, wrong, ood, prior, min_id, value);

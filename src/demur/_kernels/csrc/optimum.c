@@ -8,10 +8,9 @@
 
 #include "search.h"
 
-#define STARTS 8          /* single directions tried per quarter */
+#define OPTIMUM_STARTS 8  /* single directions tried per quarter */
 #define REFINEMENTS 3     /* times the distance to the best of them is halved */
 #define START_GAP 1e-3    /* relative; smaller improvements are left to the main search */
-#define RIGHT_ANGLE 1.5707963267948966
 
 /* The set is feasible and not worse than the best known, nor known already. */
 static int optimum_wanted(Search *s, const int64_t *sums)
@@ -55,29 +54,25 @@ static int try_direction(Search *s, const double *weight)
     return failed;
 }
 
-/* Try the direction at an angle within a quarter, measured with both scores on one scale. */
 static int try_angle(Search *s, int quarter, double angle)
 {
-    Chart chart = octant(s->tree, quarter, 0);
-    double weight[2] = {chart.fixed * cos(angle), chart.step * sin(angle)};
-    double largest = fmax(fabs(weight[0]), fabs(weight[1]));
-    weight[0] /= largest;
-    weight[1] /= largest;
+    double weight[2];
+    direction_at(s->tree, quarter, angle, weight);
     return try_direction(s, weight);
 }
 
 /* A few directions in every quarter, then closer and closer to the best. */
 static int try_some_directions(Search *s, const int64_t *quarter, int quarters)
 {
-    double step = RIGHT_ANGLE / STARTS, best = 0;
+    double step = RIGHT_ANGLE / OPTIMUM_STARTS, best = 0;
     int where = 0;
-    for (int k = 0; k < STARTS * quarters; k++) {
-        double angle = (k % STARTS + 0.4653) * step, value = s->value;
+    for (int k = 0; k < OPTIMUM_STARTS * quarters; k++) {
+        double angle = (k % OPTIMUM_STARTS + 0.4653) * step, value = s->value;
         int found = s->found;
-        if (try_angle(s, (int)quarter[k / STARTS], angle)) return -1;
+        if (try_angle(s, (int)quarter[k / OPTIMUM_STARTS], angle)) return -1;
         if (!s->found || (found && s->value == value)) continue;
         best = angle;
-        where = (int)quarter[k / STARTS];
+        where = (int)quarter[k / OPTIMUM_STARTS];
     }
     for (int k = 0; k < REFINEMENTS && s->found; k++) {
         double centre = best;
@@ -134,13 +129,7 @@ static int64_t spreading_step(int64_t n)
 {
     int64_t step = (int64_t)(0.6180339887498949 * (double)n);
     for (step = step < 1 ? 1 : step;; step++) {
-        int64_t a = n, b = step;
-        while (b) {
-            int64_t rest = a % b;
-            a = b;
-            b = rest;
-        }
-        if (a == 1) return step;
+        if (common_divisor(n, step) == 1) return step;
     }
 }
 

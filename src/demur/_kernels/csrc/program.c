@@ -7,14 +7,15 @@ Accepted accepted_by(const int64_t *row, int sets)
     return a;
 }
 
-static wide numerator(const Program *program, Accepted a)
+Wide numerator(const Program *program, Accepted a)
 {
-    return (wide)program->loss * a.loss + (wide)program->id * a.id + (wide)program->ood * a.ood;
+    Wide sum = wide_sum(wide_product(program->loss, a.loss), wide_product(program->id, a.id));
+    return wide_sum(sum, wide_product(program->ood, a.ood));
 }
 
 double objective(const Program *program, Accepted a)
 {
-    double value = (double)numerator(program, a);
+    double value = wide_double(numerator(program, a));
     return program->per_id ? value / (double)a.id : value;
 }
 
@@ -24,20 +25,9 @@ int within(const Program *program, const int64_t *row, int64_t id)
     for (int s = 0; s < program->sets; s++) {
         int64_t ood = row[FIRST_OOD + s], a = program->ratio[2 * s], b = program->ratio[2 * s + 1];
         if (ood > program->max_ood[s]) return 0;
-        if (b > 0 && (wide)a * id < (wide)b * ood) return 0;
+        if (b > 0 && wide_compare(wide_product(a, id), wide_product(b, ood)) < 0) return 0;
     }
     return 1;
-}
-
-static wide floored(wide p, wide q) { return p / q - (p % q < 0); }
-
-/* Sign of p/b - q/d for positive b, d below 2^52, without forming products of three factors. */
-static int compare_quotients(wide p, int64_t b, wide q, int64_t d)
-{
-    wide whole_p = floored(p, b), whole_q = floored(q, d);
-    if (whole_p != whole_q) return whole_p < whole_q ? -1 : 1;
-    wide left = (p - whole_p * b) * d, right = (q - whole_q * d) * b;
-    return left < right ? -1 : left > right;
 }
 
 int compare_accepted(const Program *program, Accepted a, Accepted b)

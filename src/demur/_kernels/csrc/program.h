@@ -5,8 +5,7 @@
 #include <stdint.h>
 
 #include "tree.h"
-
-typedef __int128 wide;
+#include "wide.h"
 
 typedef struct {
     int64_t loss, id, ood; /* coefficients of the objective; loss, ood >= 0 >= id */
@@ -23,6 +22,8 @@ typedef struct {
 
 Accepted accepted_by(const int64_t *row, int sets);
 
+/* The objective before it is divided. */
+Wide numerator(const Program *program, Accepted a);
 double objective(const Program *program, Accepted a);
 
 /* Whether the bounds hold that can only get worse: OOD of `row`, with at most `id` accepted. */

@@ -37,19 +37,19 @@
 #define STUBBORN 0.6    /* part of the ID mass that still crosses after four cuts */
 #define DEEPEST 30000
 #define REGRADE 0.98    /* grade anew when the value to beat fell below this part of the level */
-#define ROUNDING DBL_EPSILON
+#define VALUE_ROUNDING DBL_EPSILON
 
 int search_open(Search *s)
 {
     s->row_size = s->tree->width + 2 * s->classes;
     size_t width = (size_t)s->row_size;
     s->level = s->bad = s->lower = HUGE_VAL;
-    s->rounding = ROUNDING;
+    s->rounding = VALUE_ROUNDING;
     s->simple = units_known(s);
     for (int k = 0; k < 2; k++)
-        if (make_room((void **)&s->part[k].sums, width, sizeof(int64_t))) return -1;
-    if (make_room((void **)&s->row, width, sizeof(int64_t))) return -1;
-    return make_room((void **)&s->counted, width, sizeof(int64_t));
+        if (MAKE_ROOM(&s->part[k].sums, width)) return -1;
+    if (MAKE_ROOM(&s->row, width)) return -1;
+    return MAKE_ROOM(&s->counted, width);
 }
 
 void search_close(Search *s)
@@ -79,15 +79,14 @@ static int reserve_lines(Search *s, int64_t count)
 {
     if (count <= s->lines_room && s->line) return 0;
     size_t room = 2 * (size_t)count;
-    if (make_room((void **)&s->line, room, sizeof *s->line)) return -1;
-    if (make_room((void **)&s->order, room, sizeof *s->order)) return -1;
-    if (make_room((void **)&s->spare, room, sizeof *s->spare)) return -1;
-    if (make_room((void **)&s->keyed, 2 * room, sizeof *s->keyed)) return -1;
-    if (make_room((void **)&s->prefix, (room + 1) * (size_t)s->tree->width, sizeof(int64_t)))
-        return -1;
-    if (make_room((void **)&s->crossing, room + 1, sizeof *s->crossing)) return -1;
-    if (make_room((void **)&s->since, room + 1, sizeof *s->since)) return -1;
-    if (make_room((void **)&s->settled, room + 1, sizeof *s->settled)) return -1;
+    if (MAKE_ROOM(&s->line, room)) return -1;
+    if (MAKE_ROOM(&s->order, room)) return -1;
+    if (MAKE_ROOM(&s->spare, room)) return -1;
+    if (MAKE_ROOM(&s->keyed, 2 * room)) return -1;
+    if (MAKE_ROOM(&s->prefix, (room + 1) * (size_t)s->tree->width)) return -1;
+    if (MAKE_ROOM(&s->crossing, room + 1)) return -1;
+    if (MAKE_ROOM(&s->since, room + 1)) return -1;
+    if (MAKE_ROOM(&s->settled, room + 1)) return -1;
     s->lines_room = (int64_t)room;
     return 0;
 }
@@ -206,7 +205,7 @@ static int explore_between(Search *s, Chart *chart, int charts, const double *t)
         if (s->now.count == 0)
             next_stage(s);
         else
-            failed = visit_box(s, sums) || keep_grade(s);
+            failed = interrupted(s->signals, 1) || visit_box(s, sums) || keep_grade(s);
     }
     free(sums);
     return failed ? -1 : 0;
@@ -215,7 +214,7 @@ static int explore_between(Search *s, Chart *chart, int charts, const double *t)
 int explore(Search *s, const int64_t *quarter, int quarters)
 {
     static const double all[2] = {0, 1};
-    Chart chart[8];
+    Chart chart[2 * MOST_QUARTERS];
     for (int k = 0; k < 2 * quarters; k++) chart[k] = octant(s->tree, (int)quarter[k / 2], k % 2);
     return explore_between(s, chart, 2 * quarters, all);
 }
@@ -228,7 +227,7 @@ int explore_direction(Search *s, const double *weight)
     s->rounding = 0;
     s->budget = INT64_MAX;
     int failed = explore_between(s, &chart, 1, single);
-    s->rounding = ROUNDING;
+    s->rounding = VALUE_ROUNDING;
     s->budget = budget;
     s->boxes = boxes;
     return failed;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "program.h"
+#include "signals.h"
 #include "sorting.h"
 #include "tree.h"
 
@@ -89,9 +90,13 @@ typedef struct {
 
 #define HALF_PLANES 256
 
+/* Relative error granted to a bound for the rounding of its terms. */
+#define BOUND_ROUNDING 4e-15
+
 typedef struct Search Search;
 struct Search {
     const Tree *tree;
+    Signals *signals;
     Program program;
     double gap;
     int64_t budget;
@@ -157,7 +162,11 @@ int units_known(const Search *s);
 int split_zone(Search *s, const Box *box, const int64_t *sums, int open_items);
 int too_low(const Search *s, const Box *box);
 Chart single_direction(const double *weight);
+#define MOST_QUARTERS 4 /* of all directions, counted from 0 */
 Chart octant(const Tree *tree, int quarter, int half);
+/* The direction at an angle within a quarter, measured with both scores on one scale. */
+#define RIGHT_ANGLE 1.5707963267948966
+void direction_at(const Tree *tree, int quarter, double angle, double *weight);
 void root_zone(const Search *s, const Chart *chart, const double *t, Zone *zone);
 
 /* leaf.c */
@@ -166,14 +175,16 @@ int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
 void count_half_plane(const Search *s, const double *weight, double v, int64_t *row);
 
 /* stack.c */
-int make_room(void **array, size_t count, size_t size);
+/* Let a pointer, given by its address, have room for `count` entries; -1 without memory. */
+#define MAKE_ROOM(pointer, count) make_room((pointer), (count), sizeof **(pointer))
+int make_room(void *pointer, size_t count, size_t size);
 int reserve_items(Items *items, int64_t count);
 int stack_push(Stack *stack, const Box *box, const Items *items, const int64_t *sums, int row_size);
 int stack_pop(Stack *stack, Box *box, Items *items, int64_t *sums, int row_size);
 void stack_clear(Stack *stack);
 void stack_free(Stack *stack);
 
-/* search.c */
+/* search.c; what can fail returns -1 without memory, or when a signal was raised. */
 int search_open(Search *s);
 void search_close(Search *s);
 int keep_grade(Search *s);

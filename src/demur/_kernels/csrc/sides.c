@@ -14,26 +14,24 @@
 
 #include <math.h>
 
-#include "vectors.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "portability.h"
 
 static int filled_up(const Batch *batch) { return (batch->count + LANES - 1) / LANES * LANES; }
 
-INLINE double larger(double a, double b) { return a > b ? a : b; }
+ALWAYS_INLINE double larger(double a, double b) { return a > b ? a : b; }
 
 /* The smallest size of a number between two. */
-INLINE double least_size(double low, double high) { return larger(larger(low, -high), 0); }
+ALWAYS_INLINE double least_size(double low, double high) { return larger(larger(low, -high), 0); }
 
-INLINE void note(Sides *sides, int k, int below, int above)
+ALWAYS_INLINE void note(Sides *sides, int k, int below, int above)
 {
-    sides->below[k] = -(uint64_t)below;
-    sides->crosses[k] = -(uint64_t)!(below | above);
+    sides->below[k] = 0 - (uint64_t)below;
+    sides->crosses[k] = 0 - (uint64_t)!(below | above);
 }
 
 /* Values are base + weight*moving, with the weights of the two ends of a part. */
-INLINE void compare_points(const double *base, const double *moving, int n, const double *weight,
-                           double rounding, Limits at, Sides *sides)
+ALWAYS_INLINE void compare_points(const double *base, const double *moving, int n,
+                                  const double *weight, double rounding, Limits at, Sides *sides)
 {
     const double weights[2] = {weight[0], weight[1]};
     for (int k = 0; k < n; k++) {
@@ -48,12 +46,12 @@ INLINE void compare_points(const double *base, const double *moving, int n, cons
     }
 }
 
-WIDE void sides_of_points(const Search *s, const Cut *cut, const Limits *limits,
+WIDE_VECTORS void sides_of_points(const Search *s, const Cut *cut, const Limits *limits,
                           const Batch *batch, Sides *sides)
 {
     const double *point = s->tree->point, fixed = cut->chart->fixed;
     const int still = cut->chart->still, moves = cut->chart->moving, n = filled_up(batch);
-    double base[TOGETHER], moving[TOGETHER];
+    double base[BATCH_SIZE], moving[BATCH_SIZE];
     for (int k = 0; k < n; k++) {
         const double *scores = point + 2 * (int64_t)batch->index[k];
         base[k] = fixed * scores[still];
@@ -66,11 +64,11 @@ WIDE void sides_of_points(const Search *s, const Cut *cut, const Limits *limits,
 
 /* The corners of nodes with the smallest and with the largest values. */
 typedef struct {
-    double base[TOGETHER], moving[TOGETHER];
+    double base[BATCH_SIZE], moving[BATCH_SIZE];
 } Corners;
 
-INLINE void compare_nodes(const Corners *low, const Corners *high, int n, const double *weight,
-                          double rounding, Limits at, Sides *sides)
+ALWAYS_INLINE void compare_nodes(const Corners *low, const Corners *high, int n,
+                                 const double *weight, double rounding, Limits at, Sides *sides)
 {
     const double weights[2] = {weight[0], weight[1]};
     for (int k = 0; k < n; k++) {
@@ -88,8 +86,8 @@ INLINE void compare_nodes(const Corners *low, const Corners *high, int n, const 
 }
 
 /* Take nodes out whose extents, summed over both ends of the whole box, are too large. */
-INLINE void take_out(const Corners *low, const Corners *high, int n, const Cut *cut, double most,
-                     Sides *sides, uint64_t *out)
+ALWAYS_INLINE void take_out(const Corners *low, const Corners *high, int n, const Cut *cut,
+                            double most, Sides *sides, uint64_t *out)
 {
     const double first = cut->weight[0], last = cut->weight[2];
     for (int k = 0; k < n; k++) {
@@ -97,7 +95,7 @@ INLINE void take_out(const Corners *low, const Corners *high, int n, const Cut *
                       (low->base[k] + first * low->moving[k]);
         double right = high->base[k] + last * high->moving[k] -
                        (low->base[k] + last * low->moving[k]);
-        uint64_t large = -(uint64_t)(left + right > most);
+        uint64_t large = 0 - (uint64_t)(left + right > most);
         out[k] = (sides[0].crosses[k] | sides[1].crosses[k]) & large;
         for (int part = 0; part < 2; part++) {
             sides[part].below[k] &= ~out[k];
@@ -106,14 +104,14 @@ INLINE void take_out(const Corners *low, const Corners *high, int n, const Cut *
     }
 }
 
-WIDE void sides_of_nodes(const Search *s, const Cut *cut, const Limits *limits,
+WIDE_VECTORS void sides_of_nodes(const Search *s, const Cut *cut, const Limits *limits,
                          const Batch *batch, int all, Sides *sides, Batch *opened)
 {
     const Chart chart = *cut->chart;
     const double *boxes = s->tree->box;
     const int n = filled_up(batch);
     Corners low, high;
-    uint64_t out[TOGETHER];
+    uint64_t out[BATCH_SIZE];
     for (int k = 0; k < n; k++) {
         const double *box = boxes + 4 * (int64_t)batch->index[k];
         low.base[k] = chart.fixed * box[chart.low[0]];
@@ -128,6 +126,6 @@ WIDE void sides_of_nodes(const Search *s, const Cut *cut, const Limits *limits,
     take_out(&low, &high, n, cut, all ? -1 : cut->open_above, sides, out);
     for (int k = 0; k < batch->count; k++) {
         opened->index[opened->count] = batch->index[k];
-        opened->count += out[k] & 1;
+        opened->count += (int)(out[k] & 1);
     }
 }

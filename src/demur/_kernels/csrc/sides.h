@@ -3,11 +3,11 @@
 
 #include "sift.h"
 
-#define TOGETHER 96 /* most points or nodes looked at together */
-#define LANES 8     /* batches are filled up to a multiple of this */
+#define BATCH_SIZE 96 /* most points or nodes looked at together */
+#define LANES 8       /* batches are filled up to a multiple of this */
 
 typedef struct {
-    int32_t index[TOGETHER];
+    int32_t index[BATCH_SIZE];
     int count;
 } Batch;
 
@@ -18,7 +18,7 @@ typedef struct {
 
 /* Masks, all bits or none: what lies below a part and what crosses it. */
 typedef struct {
-    uint64_t below[TOGETHER], crosses[TOGETHER];
+    uint64_t below[BATCH_SIZE], crosses[BATCH_SIZE];
 } Sides;
 
 void sides_of_points(const Search *s, const Cut *cut, const Limits *limits, const Batch *batch,

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "sides.h"
-#include "vectors.h"
+#include "portability.h"
 
 #define CHUNK 32 /* items sent to wait together */
 
@@ -48,7 +48,7 @@ static void add_grade(const Search *s, Crossing *crossing, int32_t item, const i
 }
 
 /* With one set of OOD, by far the most frequent case, all sums stay in registers. */
-WIDE static void add_rows(const int64_t *mass, const Batch *batch, const Sides *sides,
+WIDE_VECTORS static void add_rows(const int64_t *mass, const Batch *batch, const Sides *sides,
                           int64_t *sums, Crossing *crossing)
 {
     enum { WIDTH = FIRST_OOD + 1 };
@@ -80,7 +80,7 @@ static int64_t list_crossing(const Batch *batch, const Sides *sides, int32_t fli
     int64_t count = 0;
     for (int k = 0; k < batch->count; k++) {
         item[count] = batch->index[k] ^ flip;
-        count += sides->crosses[k] & 1;
+        count += (int64_t)(sides->crosses[k] & 1);
     }
     return count;
 }
@@ -115,7 +115,7 @@ static void fill_up(Batch *batch)
 static int reserve_batch(Sieve *v)
 {
     for (int k = 0; k < 2; k++)
-        if (reserve_items(&v->part[k].items, v->part[k].items.count + TOGETHER)) return -1;
+        if (reserve_items(&v->part[k].items, v->part[k].items.count + BATCH_SIZE)) return -1;
     return 0;
 }
 
@@ -134,7 +134,7 @@ static int sift_points(Sieve *v)
 static int put_point(Sieve *v, int64_t i)
 {
     v->points.index[v->points.count++] = (int32_t)i;
-    return v->points.count > TOGETHER - CHUNK ? sift_points(v) : 0;
+    return v->points.count > BATCH_SIZE - CHUNK ? sift_points(v) : 0;
 }
 
 /* Replace a node by its children, which wait, or by its points. A sum of marks that is zero
@@ -175,7 +175,7 @@ static int sift_waiting(Sieve *v)
 {
     Items *waiting = &v->s->waiting;
     while (waiting->count) {
-        int64_t n = waiting->count < TOGETHER ? waiting->count : TOGETHER;
+        int64_t n = waiting->count < BATCH_SIZE ? waiting->count : BATCH_SIZE;
         waiting->count -= n;
         memcpy(v->nodes.index, waiting->item + waiting->count, (size_t)n * sizeof(int32_t));
         v->nodes.count = (int)n;
@@ -209,8 +209,8 @@ int sift(Search *s, const Cut *cut, const int32_t *item, int64_t count)
     s->waiting.count = 0;
     for (int64_t done = 0; done < count; done += CHUNK) {
         hold(&v, item + done, count - done < CHUNK ? (int)(count - done) : CHUNK);
-        if (v.points.count > TOGETHER - CHUNK && sift_points(&v)) return -1;
-        if (v.nodes.count > TOGETHER - CHUNK && sift_nodes(&v, cut->open_items)) return -1;
+        if (v.points.count > BATCH_SIZE - CHUNK && sift_points(&v)) return -1;
+        if (v.nodes.count > BATCH_SIZE - CHUNK && sift_nodes(&v, cut->open_items)) return -1;
     }
     if (v.nodes.count && sift_nodes(&v, cut->open_items)) return -1;
     if (sift_waiting(&v)) return -1;

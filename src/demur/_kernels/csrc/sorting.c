@@ -77,19 +77,25 @@ static void sort_bucket(uint64_t *from, int64_t n, uint64_t *to)
     }
 }
 
-void sort_codes(uint64_t *a, uint64_t *spare, int64_t n, const uint32_t *in_bucket)
+int sort_codes(Signals *signals, uint64_t *a, uint64_t *spare, int64_t n, const uint32_t *in_bucket)
 {
     uint32_t end[BUCKETS], total = 0;
     for (int b = 0; b < BUCKETS; b++) {
         end[b] = total;
         total += in_bucket[b];
     }
-    for (int64_t i = 0; i < n; i++) spare[end[bucket_of(a[i])]++] = a[i];
+    for (int64_t first = 0; first < n; first += ROWS_OF_A_BLOCK) {
+        int64_t last = n - first < ROWS_OF_A_BLOCK ? n : first + ROWS_OF_A_BLOCK;
+        if (interrupted(signals, 1)) return -1;
+        for (int64_t i = first; i < last; i++) spare[end[bucket_of(a[i])]++] = a[i];
+    }
     for (int b = 0; b < BUCKETS; b++) {
         int64_t size = in_bucket[b], first = end[b] - size;
+        if (interrupted(signals, 1 + size / ROWS_OF_A_BLOCK)) return -1;
         if (size <= FEW)
             insert_codes(spare + first, size, a + first);
         else
             sort_bucket(spare + first, size, a + first);
     }
+    return 0;
 }

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "signals.h"
+
 typedef struct {
     double key;
     int32_t item;
@@ -28,7 +30,7 @@ static inline uint64_t sorted_part(uint64_t code)
 }
 
 /* Sort codes by their sorted part, stably, given the number of codes in each bucket; `spare` has
- * room for n. */
-void sort_codes(uint64_t *a, uint64_t *spare, int64_t n, const uint32_t *in_bucket);
+ * room for n. Returns -1 when a signal was raised. */
+int sort_codes(Signals *signals, uint64_t *a, uint64_t *spare, int64_t n, const uint32_t *in_bucket);
 
 #endif

@@ -8,7 +8,7 @@
 
 #define OPEN_EXTENT 0.7 /* nodes larger than this part of the height of a zone are opened, */
 #define OPEN_COUNT 16   /* and all nodes where no more items than this cross it */
-#define SAMPLE 9        /* items looked at to choose a cut */
+#define SURVEYED 9      /* items looked at to choose a cut */
 #define DRIFT 3.0       /* heights of a zone that slopes carry lines apart before it is cut in t */
 
 static void orient(Chart *chart)
@@ -33,6 +33,16 @@ Chart octant(const Tree *tree, int quarter, int half)
     chart.step = ldexp(sign[1 - half], half == 0 ? tree->tilt : -tree->tilt);
     orient(&chart);
     return chart;
+}
+
+void direction_at(const Tree *tree, int quarter, double angle, double *weight)
+{
+    Chart chart = octant(tree, quarter, 0);
+    weight[0] = chart.fixed * cos(angle);
+    weight[1] = chart.step * sin(angle);
+    double largest = fmax(fabs(weight[0]), fabs(weight[1]));
+    weight[0] /= largest;
+    weight[1] /= largest;
 }
 
 static double corner(const Chart *chart, const double *box, const int *at, double t)
@@ -98,9 +108,9 @@ int too_low(const Search *s, const Box *box)
 static Survey survey_items(const Search *s, const Chart *chart, const Box *box)
 {
     const Zone *zone = &box->zone;
-    double at[2][SAMPLE], slope[2] = {HUGE_VAL, -HUGE_VAL};
+    double at[2][SURVEYED], slope[2] = {HUGE_VAL, -HUGE_VAL};
     Survey survey = {0, {0, 0}, 0, 0};
-    int64_t stride = box->count / SAMPLE + 1;
+    int64_t stride = box->count / SURVEYED + 1;
     for (int64_t k = stride / 2; k < box->count; k += stride) {
         double score[2], v[2];
         centre(s->tree, s->popped.item[k], score);

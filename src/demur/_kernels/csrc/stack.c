@@ -1,20 +1,25 @@
+/* Boxes that wait, each with its items and sums. */
+#include "search.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "search.h"
-
-int make_room(void **array, size_t count, size_t size)
+/* Pointers are copied as bytes: one to another type must not be written as if it were a `void *`. */
+int make_room(void *pointer, size_t count, size_t size)
 {
-    void *grown = realloc(*array, (count ? count : 1) * size);
-    if (!grown) return -1;
-    *array = grown;
+    void *array;
+    memcpy(&array, pointer, sizeof array);
+    if (count == 0) count = 1;
+    array = count > SIZE_MAX / size ? NULL : realloc(array, count * size);
+    if (!array) return -1;
+    memcpy(pointer, &array, sizeof array);
     return 0;
 }
 
 int reserve_items(Items *items, int64_t count)
 {
     if (count <= items->room) return 0;
-    if (make_room((void **)&items->item, 2 * (size_t)count, sizeof *items->item)) return -1;
+    if (MAKE_ROOM(&items->item, 2 * (size_t)count)) return -1;
     items->room = 2 * count;
     return 0;
 }
@@ -23,8 +28,7 @@ int stack_push(Stack *stack, const Box *box, const Items *items, const int64_t *
 {
     if (stack->count == stack->room) {
         size_t room = 2 * (size_t)stack->room + 64;
-        if (make_room((void **)&stack->box, room, sizeof *stack->box) ||
-            make_room((void **)&stack->sums, room * (size_t)row_size, sizeof *stack->sums))
+        if (MAKE_ROOM(&stack->box, room) || MAKE_ROOM(&stack->sums, room * (size_t)row_size))
             return -1;
         stack->room = (int64_t)room;
     }

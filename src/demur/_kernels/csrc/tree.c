@@ -8,19 +8,20 @@
  * duplicates.
  */
 #include "tree.h"
-#include "vectors.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "portability.h"
 #include "sorting.h"
+#include "wide.h"
 
-#define SAMPLE 2048
+#define SAMPLED_ROWS 2048
 #define KNOT_BITS 8
 #define KNOTS (1 << KNOT_BITS)
 #define AHEAD 24
-#define TOGETHER 512 /* rows whose keys are made together */
+#define KEYS_TOGETHER 512 /* rows whose keys are made together */
 
 typedef struct {
     double edge[KNOTS + 1]; /* quantiles 0, 1/KNOTS, ..., 1 of the sample */
@@ -39,7 +40,7 @@ static uint64_t scramble(uint64_t x)
 
 static int learn_ranks(const double *scores, int64_t n, int column, int fine, Ranks *ranks)
 {
-    int64_t size = n < SAMPLE ? n : SAMPLE, stride = n / size;
+    int64_t size = n < SAMPLED_ROWS ? n : SAMPLED_ROWS, stride = n / size;
     Keyed *sample = malloc(2 * (size_t)size * sizeof *sample);
     if (!sample) return -1;
     for (int64_t i = 0; i < size; i++) {
@@ -62,7 +63,7 @@ static int learn_ranks(const double *scores, int64_t n, int column, int fine, Ra
 }
 
 /* Ranks in 0 .. 2^(KNOT_BITS + fine) - 1, without a branch on data. */
-WIDE static void rank_all(const double *score, int n, const Ranks *ranks, uint64_t *rank)
+WIDE_VECTORS static void rank_all(const double *score, int n, const Ranks *ranks, uint64_t *rank)
 {
     const double *inner = ranks->edge + 1;
     double last = ldexp(1, ranks->fine) - 1;
@@ -88,7 +89,7 @@ static inline uint64_t spaced(uint64_t x)
     return (x | x << 1) & 0x5555555555555555u;
 }
 
-WIDE static void interleave(uint64_t *a, const uint64_t *b, int n)
+WIDE_VECTORS static void interleave(uint64_t *a, const uint64_t *b, int n)
 {
     for (int i = 0; i < n; i++) a[i] = spaced(a[i]) << 1 | spaced(b[i]);
 }
@@ -138,13 +139,14 @@ static void sort_equal_digits(const double *scores, uint64_t *code, uint64_t *sp
     }
 }
 
-static void make_codes(const double *scores, int64_t n, const Ranks *ranks, uint64_t *code,
-                       uint32_t *in_bucket)
+static int make_codes(Signals *signals, const double *scores, int64_t n, const Ranks *ranks,
+                      uint64_t *code, uint32_t *in_bucket)
 {
-    uint64_t other[TOGETHER];
+    uint64_t other[KEYS_TOGETHER];
     int free_bits = 64 - 2 * (KNOT_BITS + ranks->fine);
-    for (int64_t first = 0; first < n; first += TOGETHER) {
-        int count = n - first < TOGETHER ? (int)(n - first) : TOGETHER;
+    for (int64_t first = 0; first < n; first += KEYS_TOGETHER) {
+        if (interrupted_in_loop(signals, first)) return -1;
+        int count = n - first < KEYS_TOGETHER ? (int)(n - first) : KEYS_TOGETHER;
         uint64_t *key = code + first;
         rank_all(scores + 2 * first, count, ranks, key);
         rank_all(scores + 2 * first + 1, count, ranks + 1, other);
@@ -154,24 +156,40 @@ static void make_codes(const double *scores, int64_t n, const Ranks *ranks, uint
             in_bucket[bucket_of(key[i])]++;
         }
     }
+    return 0;
+}
+
+/* Keys are kept where codes have been, as bytes: of another size, they must not be written or
+ * read as if they were codes. */
+static inline uint32_t key_at(const void *keys, int64_t i)
+{
+    uint32_t key;
+    memcpy(&key, (const char *)keys + i * (int64_t)sizeof key, sizeof key);
+    return key;
+}
+
+static inline void set_key(void *keys, int64_t i, uint32_t key)
+{
+    memcpy((char *)keys + i * (int64_t)sizeof key, &key, sizeof key);
 }
 
 /* Write distinct points in order, and for every row which point it is. The leading bits of the
- * keys of the points replace the codes, which they never overtake. */
-static int64_t merge_equal(const double *scores, int64_t n, uint64_t *code, int row_bits,
-                           double *point, int32_t *row)
+ * keys of the points replace the codes, which they never overtake. Returns the number of points,
+ * -1 when a signal was raised. */
+static int64_t merge_equal(Signals *signals, const double *scores, int64_t n, uint64_t *code,
+                           int row_bits, double *point, int32_t *row)
 {
-    uint32_t *key = (uint32_t *)code;
     int64_t points = 0;
     for (int64_t i = 0; i < n; i++) {
+        if (interrupted_in_loop(signals, i)) return -1;
         uint64_t here = code[i];
-        if (i + AHEAD < n) __builtin_prefetch(scores + 2 * row_of(code[i + AHEAD], row_bits));
+        if (i + AHEAD < n) WILL_READ(scores + 2 * row_of(code[i + AHEAD], row_bits));
         const double *from = scores + 2 * row_of(here, row_bits);
         double *to = point + 2 * points;
         if (points == 0 || from[0] != to[-2] || from[1] != to[-1]) {
             to[0] = from[0];
             to[1] = from[1];
-            key[points++] = (uint32_t)(here >> 32);
+            set_key(code, points++, (uint32_t)(here >> (64 - KEY_BITS)));
         }
         row[row_of(here, row_bits)] = (int32_t)(points - 1);
     }
@@ -182,19 +200,19 @@ static int32_t tilt_between(double a, double b)
 {
     if (!(a > 0 && b > 0 && a < HUGE_VAL && b < HUGE_VAL)) return 0;
     int tilt = ilogb(a) - ilogb(b);
-    return tilt > 900 ? 900 : tilt < -900 ? -900 : tilt;
+    return tilt > MOST_TILT ? MOST_TILT : tilt < -MOST_TILT ? -MOST_TILT : tilt;
 }
 
 /* Where the highest bit changes that differs within the range; the middle if none does. */
-static int32_t split_at(const uint32_t *key, int32_t first, int32_t end)
+static int32_t split_at(const void *keys, int32_t first, int32_t end)
 {
-    uint32_t differ = key[first] ^ key[end - 1];
+    uint32_t differ = key_at(keys, first) ^ key_at(keys, end - 1);
     if (differ == 0) return first + (end - first) / 2;
-    uint32_t bit = (uint32_t)1 << (31 - __builtin_clz(differ));
+    uint32_t bit = highest_bit(differ);
     int32_t low = first, high = end - 1; /* the bit is clear at low, set at high */
     while (high - low > 1) {
         int32_t middle = low + (high - low) / 2;
-        if (key[middle] & bit)
+        if (key_at(keys, middle) & bit)
             high = middle;
         else
             low = middle;
@@ -202,17 +220,20 @@ static int32_t split_at(const uint32_t *key, int32_t first, int32_t end)
     return high;
 }
 
-static int64_t grow(const uint32_t *key, int64_t points, Node *node)
+/* The number of nodes, -1 when a signal was raised. */
+static int64_t grow(Signals *signals, const void *keys, int64_t points, Node *node)
 {
-    int32_t pending[128];
+    int32_t pending[LEVELS];
     int waiting = 0;
     int64_t nodes = 0;
     node[nodes++] = (Node){0, (int32_t)points, 0};
     pending[waiting++] = 0;
     while (waiting) {
-        Node *here = node + pending[--waiting];
+        int32_t at = pending[--waiting];
+        if (interrupted_in_loop(signals, at)) return -1;
+        Node *here = node + at;
         if (here->end - here->first <= BLOCK) continue;
-        int32_t middle = split_at(key, here->first, here->end);
+        int32_t middle = split_at(keys, here->first, here->end);
         here->child = (int32_t)nodes;
         node[nodes++] = (Node){here->first, middle, 0};
         node[nodes++] = (Node){middle, here->end, 0};
@@ -230,23 +251,24 @@ static int bits_for(int64_t n)
     return bits;
 }
 
-static int arrange(const double *scores, int64_t n, uint64_t *code, Ranks *ranks,
+static int arrange(Signals *signals, const double *scores, int64_t n, uint64_t *code, Ranks *ranks,
                    uint32_t *in_bucket, double *point, int32_t *row, int64_t *points)
 {
     int row_bits = bits_for(n), fine = (64 - row_bits) / 2 - KNOT_BITS;
-    /* The points are written last: until then their room serves the sort. */
-    uint64_t *spare = (uint64_t *)point;
+    /* The points are written last: until then their room serves the sort. It is memory that was
+     * allocated, and so has the type of what was written last. */
+    void *spare = point;
     if (learn_ranks(scores, n, 0, fine, ranks) || learn_ranks(scores, n, 1, fine, ranks + 1))
         return -1;
-    make_codes(scores, n, ranks, code, in_bucket);
-    sort_codes(code, spare, n, in_bucket);
+    if (make_codes(signals, scores, n, ranks, code, in_bucket)) return -1;
+    if (sort_codes(signals, code, spare, n, in_bucket)) return -1;
     sort_equal_digits(scores, code, spare, n, row_bits);
-    *points = merge_equal(scores, n, code, row_bits, point, row);
-    return 0;
+    *points = merge_equal(signals, scores, n, code, row_bits, point, row);
+    return *points < 0 ? -1 : 0;
 }
 
-int tree_arrange(const double *scores, int64_t n, uint64_t *code, double *point, int32_t *row,
-                 Node *node, int32_t *tilt, int64_t *points, int64_t *nodes)
+int tree_arrange(Signals *signals, const double *scores, int64_t n, uint64_t *code, double *point,
+                 int32_t *row, Node *node, int32_t *tilt, int64_t *points, int64_t *nodes)
 {
     *tilt = 0;
     *points = *nodes = 0;
@@ -254,14 +276,38 @@ int tree_arrange(const double *scores, int64_t n, uint64_t *code, double *point,
     Ranks *ranks = malloc(2 * sizeof *ranks);
     uint32_t *in_bucket = calloc(BUCKETS, sizeof *in_bucket);
     int failed = !ranks || !in_bucket ||
-                 arrange(scores, n, code, ranks, in_bucket, point, row, points);
+                 arrange(signals, scores, n, code, ranks, in_bucket, point, row, points);
     if (!failed) {
         *tilt = tilt_between(ranks[0].spread, ranks[1].spread);
-        *nodes = grow((const uint32_t *)code, *points, node);
+        *nodes = grow(signals, code, *points, node);
+        failed = *nodes < 0;
     }
     free(in_bucket);
     free(ranks);
     return failed ? -1 : 0;
+}
+
+/* Numbers are below 2^31, so that a difference that is negative sets the highest bit: a loop
+ * without branches costs little of the time it takes to build a tree. */
+int tree_sound(const Node *node, int64_t nodes, int64_t points)
+{
+    const uint32_t end = (uint32_t)points, last = (uint32_t)nodes - 1;
+    uint32_t wrong = 0;
+    for (int64_t k = 0; k < nodes; k++) {
+        uint32_t first = (uint32_t)node[k].first, here = (uint32_t)node[k].end;
+        uint32_t child = (uint32_t)node[k].child, inner = 0 - (uint32_t)(child != 0);
+        wrong |= first | here | child | (here - first) | (end - here);
+        wrong |= inner & ((child - (uint32_t)k - 1) | (last - child - 1));
+    }
+    return !(wrong >> 31);
+}
+
+int tree_has(const int32_t *row, int64_t n, int64_t points)
+{
+    const uint32_t last = (uint32_t)points - 1;
+    uint32_t wrong = n > 0 && points == 0 ? UINT32_MAX : 0;
+    for (int64_t i = 0; i < n; i++) wrong |= (uint32_t)row[i] | (last - (uint32_t)row[i]);
+    return !(wrong >> 31);
 }
 
 void tree_enclose(const Node *node, int64_t nodes, const double *point, double *box)
@@ -288,7 +334,7 @@ void tree_enclose(const Node *node, int64_t nodes, const double *point, double *
     }
 }
 
-static int64_t common_divisor(int64_t a, int64_t b)
+int64_t common_divisor(int64_t a, int64_t b)
 {
     while (b) {
         int64_t rest = a % b;
@@ -305,18 +351,19 @@ static void note_unit(int64_t id, int64_t loss, int64_t *unit)
         int64_t divisor = common_divisor(loss, id);
         unit[UNIT_LOSS] = id > 0 ? loss / divisor : NO_UNIT;
         unit[UNIT_ID] = id / divisor;
-    } else if ((__int128)loss * unit[UNIT_ID] != (__int128)unit[UNIT_LOSS] * id) {
+    } else if (wide_compare(wide_product(loss, unit[UNIT_ID]), wide_product(unit[UNIT_LOSS], id))) {
         unit[UNIT_LOSS] = NO_UNIT;
     }
 }
 
-void tree_collect(const int32_t *row, int64_t n, const int64_t *id, const int64_t *ood,
-                  const int64_t *loss, int sets, int64_t *mass, int64_t *unit)
+int tree_collect(Signals *signals, const int32_t *row, int64_t n, const int64_t *id,
+                 const int64_t *ood, const int64_t *loss, int sets, int64_t *mass, int64_t *unit)
 {
     int width = FIRST_OOD + sets;
     unit[UNIT_LOSS] = unit[UNIT_ID] = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) __builtin_prefetch(mass + (int64_t)row[i + AHEAD] * width, 1);
+        if (interrupted_in_loop(signals, i)) return -1;
+        if (i + AHEAD < n) WILL_WRITE(mass + (int64_t)row[i + AHEAD] * width);
         int64_t *here = mass + (int64_t)row[i] * width;
         here[ID] += id[i];
         here[LOSS] += loss[i];
@@ -328,6 +375,7 @@ void tree_collect(const int32_t *row, int64_t n, const int64_t *id, const int64_
         if (any) here[MARK] = (int64_t)scramble((uint64_t)row[i]);
         if (loss[i] > 0 && unit[UNIT_LOSS] >= 0) note_unit(id[i], loss[i], unit);
     }
+    return 0;
 }
 
 void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width, int64_t *sums)

@@ -11,7 +11,9 @@
 
 #include <stdint.h>
 
-#define BLOCK 8
+#include "signals.h"
+
+#define BLOCK 8 /* most points of a leaf */
 #define FIRST_OOD 3
 
 enum { ID, LOSS, MARK };
@@ -24,6 +26,17 @@ typedef struct {
     int32_t first, end; /* points */
     int32_t child;      /* the first of two children, 0 for a leaf */
 } Node;
+
+/* A range is split at the highest of the KEY_BITS bits in which its keys differ, a lower one at
+ * every level, and halved once there is none: of fewer than 2^ROW_BITS points there are no more
+ * than LEVELS levels. A walk that puts the two children of a node in its place, and goes on with
+ * one of them, never has more nodes waiting than there are levels. */
+#define KEY_BITS 32
+#define ROW_BITS 30
+#define MOST_ROWS (((int64_t)1 << ROW_BITS) - 1)
+#define LEVELS (KEY_BITS + ROW_BITS + 1)
+
+#define MOST_TILT 900
 
 typedef struct {
     int64_t points, nodes;
@@ -45,15 +58,21 @@ static inline void add_row(int64_t *into, const int64_t *row, int width)
     for (int c = 0; c < width; c++) into[c] = add(into[c], row[c]);
 }
 
+int64_t common_divisor(int64_t a, int64_t b);
+
 /* Sort n scores along the curve into distinct points, note which point each row is, and split
- * the curve into nodes, of which there are at most 2*points; `code` is room for n numbers.
- * Returns -1 without memory. */
-int tree_arrange(const double *scores, int64_t n, uint64_t *code, double *point, int32_t *row,
-                 Node *node, int32_t *tilt, int64_t *points, int64_t *nodes);
+ * the curve into nodes, of which there are at most 2*points; n is at most MOST_ROWS, `code` is
+ * room for n numbers. Returns -1 without memory, or when a signal was raised. */
+int tree_arrange(Signals *signals, const double *scores, int64_t n, uint64_t *code, double *point,
+                 int32_t *row, Node *node, int32_t *tilt, int64_t *points, int64_t *nodes);
+/* Whether the points and children of all nodes exist, and children come after their parents. */
+int tree_sound(const Node *node, int64_t nodes, int64_t points);
+/* Whether all rows are points that exist. */
+int tree_has(const int32_t *row, int64_t n, int64_t points);
 void tree_enclose(const Node *node, int64_t nodes, const double *point, double *box);
-/* `mass` must be zero. */
-void tree_collect(const int32_t *row, int64_t n, const int64_t *id, const int64_t *ood,
-                  const int64_t *loss, int sets, int64_t *mass, int64_t *unit);
+/* `mass` must be zero. Returns -1 when a signal was raised. */
+int tree_collect(Signals *signals, const int32_t *row, int64_t n, const int64_t *id,
+                 const int64_t *ood, const int64_t *loss, int sets, int64_t *mass, int64_t *unit);
 void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width, int64_t *sums);
 
 #endif

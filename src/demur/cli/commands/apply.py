@@ -13,7 +13,7 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray
 from demur._files import check_parent, replacing_folder
-from demur.cli.inputs import score_columns, scores_option
+from demur.cli.inputs import rule_on, scores_option
 from demur.cli.options import SectionCommand, complete_column, option
 from demur.cli.output import OutputOptions, Progress, note, output_options, refuse_existing
 from demur.cli.printing import Result, Section
@@ -95,7 +95,7 @@ def command(
     if not many:
         out.check()
     loaded = Rule.load(rule)
-    decider = Decider(loaded, score_columns(loaded, scores), column, key, missing == "error")
+    decider = Decider(*rule_on(loaded, scores), column, key, missing == "error")
     if many:
         _apply_many(data, decider, out)
     else:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from demur.cli.app import UNMET
-from demur.cli.inputs import DataOptions, data_options, read_rows, score_columns, scores_option
+from demur.cli.inputs import DataOptions, data_options, read_rows, rule_on, scores_option
 from demur.cli.options import Chance, ModelOptions, Number, SectionCommand, model_options, option
 from demur.cli.output import Progress, json_option
 from demur.cli.printing import Result, ResultTable, Section, rate, rows_data, rule_data, verdict
@@ -76,8 +76,8 @@ def command(
             "--min-precision nor --cost-reject-id is given: leave out one of the two"
         )
     loaded = Rule.load(rule)
-    names = score_columns(loaded, scores)
-    rows = read_rows(data, [names], flip=False)
+    loaded, names = rule_on(loaded, scores)
+    rows = read_rows(data, [names], confidence=loaded.confidence)
     with Progress("certifying"):
         sample = rows.sample(names)
         promise = certify(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import click
 import numpy as np
@@ -13,7 +12,6 @@ from demur.cli.inputs import (
     DataOptions,
     confidence_option,
     data_options,
-    on_raw_columns,
     read_rows,
     scores_option,
 )
@@ -106,7 +104,7 @@ def command(
     ids = rows.ids(group)
     cross = resampling.cross(sample, asked, folds=folds, search=search, seed=seed, groups=ids)
     found = resampling.bootstrap(sample, asked, search=search, seed=seed)
-    rule = on_raw_columns(tuned.rule, rows.confidence)
+    rule = tuned.rule
     facts = [f"Rules tuned for {paper_text(asked)}, such as: accept when {formula(rule)}"]
     table = _table(tuned.point, cross, found)
     data_out = {
@@ -114,20 +112,11 @@ def command(
         "model": asked.to_data(),
         "rows": rows_data(sample),
         "tuned": asdict(tuned.point),
-        "cross": None if cross is None else cross_data(_on_raw_columns(cross, rows.confidence)),
+        "cross": None if cross is None else cross_data(cross),
         "bootstrap": None if found is None else bootstrap_data(found),
     }
     section = Section(facts, table=table, notes=_notes(cross, found, ids))
     Result([section], data_out).show(as_json=as_json)
-
-
-def _on_raw_columns(cross: CrossTuning, confidence: Sequence[str]) -> CrossTuning:
-    """Return the same folds with their rules for the columns as they are."""
-    folds = tuple(
-        replace(fold, rule=None if fold.rule is None else on_raw_columns(fold.rule, confidence))
-        for fold in cross.folds
-    )
-    return replace(cross, folds=folds)
 
 
 def _notes(cross: CrossTuning | None, found: Bootstrap | None, ids: Groups | None) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from demur.cli.inputs import DataOptions, data_options, read_rows, score_columns, scores_option
+from demur.cli.inputs import DataOptions, data_options, read_rows, rule_on, scores_option
 from demur.cli.options import ModelOptions, SectionCommand, complete_column, model_options, option
 from demur.cli.output import Progress, json_option
 from demur.cli.printing import (
@@ -70,21 +70,21 @@ def command(
     """
     asked = model.at_most_one("check")
     loaded = Rule.load(rule)
-    names = score_columns(loaded, scores)
+    loaded, names = rule_on(loaded, scores)
     groups: dict[Any, OperatingPoint] = {}
     sizes: Sample | Overview
     # The rule reads raw columns, so nothing is flipped here.
     if by is not None or engine.streams(data):
         with (
             Progress("counting rows") as progress,
-            engine.opened(data, names, (), progress) as source,
+            engine.opened(data, names, loaded.confidence, progress) as source,
         ):
             point = evaluate(loaded, source, model=asked, ood_prior=model.prior)
             if by is not None:
                 groups = evaluate(loaded, source, model=asked, ood_prior=model.prior, by=by)
             sizes = source.overview()
     else:
-        rows = read_rows(data, [names], flip=False)
+        rows = read_rows(data, [names], confidence=loaded.confidence)
         with Progress("evaluating"):
             sizes = rows.sample(names)
             point = evaluate(loaded, sizes, model=asked, ood_prior=model.prior)

@@ -9,7 +9,7 @@ from demur.cli.inputs import (
     data_options,
     read_deployed,
     read_rows,
-    score_columns,
+    rule_on,
     scores_option,
 )
 from demur.cli.options import Chance, SectionCommand, option
@@ -60,8 +60,8 @@ def command(
     and OOD inputs in use are like those of DATA, in another proportion.
     """
     loaded = Rule.load(rule)
-    names = score_columns(loaded, scores)
-    sample = read_rows(data, [names], flip=False, need_loss=False).sample(names)
+    loaded, names = rule_on(loaded, scores)
+    sample = read_rows(data, [names], confidence=loaded.confidence, need_loss=False).sample(names)
     in_use = read_deployed(deployed, names)
     found = estimate_prior(loaded, in_use, validation=sample, confidence=float(confidence))
     facts = [f"Rule: accept when {formula(loaded)}. {len(in_use):,} inputs in use."]

@@ -125,17 +125,14 @@ def command(
     if promise.guarantee is not None:
         refuse_repeated_ids(rows, split.group)
     names = rows.tuned_scores
-    # What is wrong with a column is told under its own name.
-    rows.sample(names)
-    doubts = rows.as_doubts()
-    held = split.held(doubts)
-    train, test = doubts.split(doubts.tuned_scores, held)
+    held = split.held(rows)
+    train, test = rows.split(names, held)
     model.check_ood(train.n_ood, rows.options.ood)
     with Progress(f"tuning on {train.n_id + train.n_ood:,} rows"), infeasible_as_json(out.as_json):
         tuning = tune(
             train, asked, directions=search.allowed, search=search.search, ood=search.fpr_of
         )
-    ids = doubts.ids(split.group, held)
+    ids = rows.ids(split.group, held)
     contents = PageContents(
         title=options.title,
         level=float(resampling.level),
@@ -148,14 +145,14 @@ def command(
             search=search,
             seed=split.seed,
             max_loss=options.max_loss,
-            columns=(names, rows.confidence),
+            names=names,
             groups=ids,
         ),
-        methods=methods(doubts, held),
+        methods=methods(rows, held),
         ids=ids,
         command=command_line(data, names, confidence, split),
     )
-    report = write_page(doubts, held, tuning, search=search, contents=contents, path=out.output)
+    report = write_page(rows, held, tuning, search=search, contents=contents, path=out.output)
     _result(report, out).show(as_json=out.as_json)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,10 +14,8 @@ from demur.cli.inputs import (
     ScoreTable,
     confidence_option,
     data_options,
-    on_raw_columns,
     read_rows,
     scores_option,
-    signs,
 )
 from demur.cli.options import (
     Chance,
@@ -135,21 +132,21 @@ def command(
         refuse_in_stream(needs | {"--counts": counts, "--id": split.group, "--grid": search.grid})
         with infeasible_as_json(out.as_json):
             found = tune_stream(engine, data, scores, confidence, model, search)
-        _finish(found.tuned, {"tuned on": (found.point, found.sizes)}, confidence, out)
+        _finish(found.tuned, {"tuned on": (found.point, found.sizes)}, out)
         return
     rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
     if guarantee is not None:
         refuse_repeated_ids(rows, split.group)
     held, train, test = _samples(rows, model, split)
     if counts is not None:
-        save_file(counts, _counts(train, rows.confidence, search).save, "the counts are")
+        save_file(counts, _counts(train, search).save, "the counts are")
     promised = None
     if guarantee is not None:
         promised = tune_promised(
             train, asked, guarantee, search=search, seed=split.seed, max_loss=max_loss
         )
         if report is None:
-            _finish_promised(promised, test, model.prior, rows.confidence, out)
+            _finish_promised(promised, test, model.prior, out)
             return
     label = f"tuning on {train.n_id + train.n_ood:,} rows"
     with Progress(label), infeasible_as_json(out.as_json):
@@ -164,14 +161,14 @@ def command(
         write_page(rows, held, tuned, search=search, contents=contents, path=report)
         note(f"the report is in {report}")
     if promised is not None:
-        _finish_promised(promised, test, model.prior, rows.confidence, out)
+        _finish_promised(promised, test, model.prior, out)
         return
     seen = {"tuned on": train} | ({} if test is None else {"held out": test})
     points: Points = {
         title: (evaluate(tuned.rule, sample, model=asked, ood_prior=model.prior), sample)
         for title, sample in seen.items()
     }
-    _finish(tuned, points, rows.confidence, out)
+    _finish(tuned, points, out)
 
 
 def _samples(
@@ -188,26 +185,22 @@ def _samples(
         return held, *rows.split(names, held)
 
 
-def _counts(sample: Sample, confidence: Sequence[str], search: SearchOptions) -> OperatingTable:
+def _counts(sample: Sample, search: SearchOptions) -> OperatingTable:
     """Return operating points to tune from, with rules for the columns as they are."""
     from demur.guarantees.operating_tables import operating_table
 
     with Progress("counting"):
-        table = operating_table(sample, directions=search.allowed, search=search.search)
-        return replace(
-            table, directions=table.directions * signs(table.score_names, confidence) + 0.0
-        )
+        return operating_table(sample, directions=search.allowed, search=search.search)
 
 
-def _finish(tuned: Tuning, points: Points, confidence: Sequence[str], out: OutputOptions) -> None:
+def _finish(tuned: Tuning, points: Points, out: OutputOptions) -> None:
     """Save the rule and show what it does."""
-    rule = on_raw_columns(tuned.rule, confidence)
+    rule = tuned.rule
     save_file(out.output, rule.save)
-    flipped = [name for name in rule.score_names or () if name in confidence]
-    if flipped:
+    if rule.confidence:
         note(
             "the rule reads the raw columns: confidences "
-            f"({', '.join(flipped)}) have a negative weight"
+            f"({', '.join(rule.confidence)}) have a negative weight"
         )
     _result(rule, tuned, points, out).show(as_json=out.as_json)
 
@@ -254,7 +247,6 @@ def _finish_promised(
     promised: CertifiedTuning | InfeasibleError,
     test: Sample | None,
     prior: Bound | None,
-    confidence: Sequence[str],
     out: OutputOptions,
 ) -> None:
     """Save the rule for the columns as they are, and print its promise; raise if there is none."""
@@ -265,20 +257,8 @@ def _finish_promised(
     if test is not None:
         fresh = evaluate(promised.rule, test, model=promised.model, ood_prior=prior)
         points = {"held out": (fresh, test)}
-    promised = _promise_on_raw_columns(promised, confidence)
     save_file(out.output, promised.rule.save)
     _promised_result(promised, points, out).show(as_json=out.as_json)
-
-
-def _promise_on_raw_columns(
-    promised: CertifiedTuning, confidence: Sequence[str]
-) -> CertifiedTuning:
-    candidates = tuple(
-        replace(candidate, rule=on_raw_columns(candidate.rule, confidence))
-        for candidate in promised.candidates
-    )
-    rule = on_raw_columns(promised.rule, confidence)
-    return replace(promised, rule=rule, candidates=candidates)
 
 
 def _promised_result(promised: CertifiedTuning, points: Points, out: OutputOptions) -> Result:

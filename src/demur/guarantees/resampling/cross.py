@@ -14,7 +14,7 @@ from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.guarantees.resampling.rates import CountedRows
 from demur.guarantees.resampling.replicates import Progress, in_order
-from demur.guarantees.splits import Groups, Seed, fold_numbers, subset
+from demur.guarantees.splits import Groups, Seed, fold_numbers
 from demur.tuning.directions import Directions
 from demur.tuning.result import Exact, Grid, Tuning
 from demur.tuning.tune import tune
@@ -99,7 +99,7 @@ def cross_tune(
     def judge(fold: int) -> Fold:
         others = (np.flatnonzero(side != fold) for side in numbers)
         try:
-            part = tune(subset(sample, *others), model, directions=directions, search=search)
+            part = tune(sample.subset(*others), model, directions=directions, search=search)
         except InfeasibleError:
             return Fold(None, None, None)
         times = ((numbers[0] == fold).astype(np.int64), (numbers[1] == fold).astype(np.int64))

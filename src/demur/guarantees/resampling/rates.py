@@ -17,7 +17,7 @@ from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.core.models import RejectionModel
 from demur.core.points import Masses
 from demur.core.program import Totals
-from demur.core.rates import OperatingPoint, operating_point
+from demur.core.rates import OperatingPoint, accepted_rows, operating_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 
@@ -49,7 +49,7 @@ class CountedRows:
 
     def decide(self, rule: Rule) -> Decided:
         """Return which ID and which OOD rows `rule` accepts."""
-        return rule.accept(self.sample.id_scores), rule.accept(self.sample.ood_scores)
+        return accepted_rows(rule, self.sample)
 
     def point(
         self,

@@ -97,7 +97,7 @@ class ArraySource(BatchedSource):
             for n, weight in ((sample.n_id, sample.id_weight), (sample.n_ood, sample.ood_weight))
         ]
         self._rows = Rows(
-            np.asfortranarray(np.vstack([sample.id_scores, sample.ood_scores]) + 0.0),
+            np.asfortranarray(np.vstack([sample.id_doubts, sample.ood_doubts]) + 0.0),
             np.concatenate([np.full(sample.n_id, -1), group]),
             np.concatenate([sample.id_loss, np.zeros(sample.n_ood)]),
             np.concatenate(weights) if weighted else None,

@@ -66,8 +66,8 @@ def bins_for(rows: Rows, bins: int) -> Bins:
     return Bins(tuple(axis_for(column, bins) for column in finite.T))
 
 
-def as_sample(rows: Rows, overview: Overview, names: tuple[str, ...]) -> Sample | None:
-    """Return drawn rows as a sample; None if they have no ID mass."""
+def as_sample(rows: Rows, overview: Overview) -> Sample | None:
+    """Return drawn rows, which are doubts, as a sample; None if they have no ID mass."""
     is_id = rows.group < 0
     if not is_id.any() or (rows.weight is not None and not rows.weight[is_id].any()):
         return None
@@ -79,7 +79,6 @@ def as_sample(rows: Rows, overview: Overview, names: tuple[str, ...]) -> Sample 
         ood_scores={name: rows.scores[rows_] for name, rows_ in sets.items()},
         id_weight=None if weight is None else weight[is_id],
         ood_weight=None if weight is None else {name: weight[r] for name, r in sets.items()},
-        score_names=names,
     )
 
 

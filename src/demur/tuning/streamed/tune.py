@@ -105,7 +105,7 @@ def tune_source(
             return None if other is None else (other.id, other.ood)
 
         raise infeasible_error(model, nothing, find)
-    rule = Rule(line.direction, line.threshold, score_names=source.score_names)
+    rule = Rule.of_doubts(line.direction, line.threshold, source.columns)
     return Tuning(rule, _point(stream, rule, line, model), model, stream.totals, certificate)
 
 
@@ -141,7 +141,7 @@ class Streamed:
             self.overview.rows, len(source.score_names), source.memory
         )
         drawn = source.sample(self.plan.sample, seed=0)
-        self.sample: Sample | None = as_sample(drawn, self.overview, source.score_names)
+        self.sample: Sample | None = as_sample(drawn, self.overview)
         measure = Measure.of(self.overview, apart=ood == "worst")
         hints = [guess(self.sample, model, allowed, measure, ood) for model in models]
         self.measure = replace(measure, price=max(hint.price for hint in hints))
@@ -234,7 +234,7 @@ class Streamed:
     def _close_up(self) -> CloseUp:
         sample = self.sample
         drawn = (
-            np.empty((0, 2)) if sample is None else np.vstack([sample.id_scores, sample.ood_scores])
+            np.empty((0, 2)) if sample is None else np.vstack([sample.id_doubts, sample.ood_doubts])
         )
         return CloseUp(
             *(self.source, self.overview, self.measure, self.totals, self.plan),
