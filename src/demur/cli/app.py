@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import signal
 import sys
@@ -17,6 +18,9 @@ from demur.errors import DemurError, InfeasibleError, LikelyMistakeWarning, Scor
 WRONG_INPUT = 2
 UNMET = 3
 """No rule meets the bounds, or bounds asked of a rule are not met."""
+
+# What shells give for a program that ends because its output is not read.
+_PIPE_CLOSED = 128 + 13
 
 COMMANDS = {
     "apply": "Add a column that tells the rows a saved rule accepts.",
@@ -57,6 +61,14 @@ class _LazyGroup(click.Group):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Who reads the output has seen enough, as with | head; click would exit with 1.
+            _discard_output()
+            raise SystemExit(_PIPE_CLOSED) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
@@ -70,7 +82,7 @@ def app() -> None:
     demur finds the accept/reject rule with the smallest error on what it accepts, under bounds
     you state on accepted in-distribution and out-of-distribution inputs.
 
-    Exit codes: 0 done, 2 wrong input, 3 the bounds cannot be met.
+    Exit codes: 0 done, 2 wrong input, 3 the bounds cannot be met, or a rule does not meet them.
     """
 
 
@@ -80,6 +92,7 @@ def main() -> None:
     for asked in (signal.SIGINT, signal.SIGTERM):
         signal.signal(asked, _stop)
     color = False if os.environ.get("NO_COLOR") else None
+    _check_output(color)
     _show_warnings(color)
     try:
         app(prog_name="demur", color=color)
@@ -89,11 +102,28 @@ def main() -> None:
     except DemurError as error:
         _complain(error, color)
         sys.exit(UNMET if isinstance(error, InfeasibleError) else WRONG_INPUT)
+    except MemoryError:
+        _complain(MemoryError("there is not enough memory for this"), color)
+        sys.exit(WRONG_INPUT)
     except OSError as error:
         _complain(error, color)
-        # Python would try once more to write what is left for a full standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         sys.exit(WRONG_INPUT)
+
+
+def _check_output(color: bool | None) -> None:
+    """Refuse a closed standard output; have what a terminal cannot show written another way."""
+    if sys.stdout is None:
+        _complain(OSError("standard output is closed: give it a place, such as > /dev/null"), color)
+        sys.exit(WRONG_INPUT)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    # Python would try once more to write what is left for a full or closed standard output.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Stopped(SystemExit):

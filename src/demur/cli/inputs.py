@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,16 +14,24 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray, FloatArray
-from demur.cli.options import Command, Names, complete_column, gathered, option
+from demur.cli.options import Command, Names, complete_column, gathered, one_list, option
 from demur.cli.output import Progress
-from demur.core.columns import check_names, listing, numbers, ood_rows, sample_from_columns
+from demur.core.columns import (
+    check_names,
+    floats,
+    listing,
+    numbers,
+    ood_rows,
+    sample_from_columns,
+)
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 
 # No column of a file has an empty name and this one a space.
 _NO_LOSS = " "
-_ROLES = ("loss", "label", "prediction", "ood", "weight")
+_WRONG = " wrong"
+_ROLES = ("loss", "correct", "label", "prediction", "ood", "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,7 @@ class DataOptions:
 
     data: str | None
     loss: str | None
+    correct: str | None
     label: str | None
     prediction: str | None
     loss_function: str
@@ -43,7 +53,24 @@ class DataOptions:
     @property
     def has_ood(self) -> bool:
         """Whether there may be OOD rows."""
-        return self.ood is not None or bool(self.openood)
+        return bool(self.ood) or bool(self.openood)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Paths that are read."""
+        return (*([self.data] if self.data else []), *(_named_path(p)[1] for p in self.openood))
+
+    @property
+    def names_losses(self) -> bool:
+        """Whether any column of losses, or one to make them from, is named."""
+        return any((self.loss, self.correct, self.label, self.prediction))
+
+    def roles(self, group: str | None = None) -> dict[str, str]:
+        """Return the columns by their roles, as a rule's card tells them; none of OpenOOD's."""
+        if self.openood:
+            return {}
+        named = {role: getattr(self, role) for role in _ROLES} | {"id": group}
+        return {role: name for role, name in named.items() if name}
 
 
 def data_options() -> Callable[[Command], Command]:
@@ -57,6 +84,11 @@ def data_options() -> Callable[[Command], Command]:
         [
             click.argument("data", required=False, type=click.Path(), metavar="[DATA]"),
             add("--loss", **column, help="Loss of each ID row, such as 1 if wrong and 0 if right."),
+            add(
+                "--correct",
+                **column,
+                help="1 where the prediction is right, 0 where it is wrong; in place of --loss.",
+            ),
             add("--label", **column, help="True class; with --prediction in place of --loss."),
             add("--prediction", **column, help="Predicted class."),
             add(
@@ -92,9 +124,11 @@ def data_options() -> Callable[[Command], Command]:
 
 
 def scores_option(**changes: Any) -> Callable[[Command], Command]:
-    """Return the option that names the scores."""
+    """Return the option that names the scores; given twice, it names a pair."""
     given: dict[str, Any] = {
         "type": Names(),
+        "multiple": True,
+        "callback": one_list,
         "metavar": "A[,B]",
         "shell_complete": complete_column,
         "help": "One score, or the pair (risk score, OOD score). Higher = more doubt.",
@@ -107,7 +141,8 @@ def confidence_option() -> Callable[[Command], Command]:
     return option("Columns")(
         "--confidence",
         type=Names(),
-        default=(),
+        multiple=True,
+        callback=one_list,
         metavar="COLUMNS",
         shell_complete=complete_column,
         help="Those scores that are confidences (higher = less doubt).",
@@ -167,8 +202,13 @@ class ScoreTable:
         return ids[~is_ood], np.concatenate([ids[members] for members in sets.values()])
 
 
-def rule_on(rule: Rule, given: tuple[str, ...] | None) -> tuple[Rule, tuple[str, ...]]:
-    """Return a saved rule with the columns it reads: those given, or else those it names."""
+def rule_on(
+    rule: Rule, given: tuple[str, ...], confidence: tuple[str, ...] = ()
+) -> tuple[Rule, tuple[str, ...]]:
+    """Return a saved rule with the columns it reads: those given, or else those it names.
+
+    `confidence` names those that are confidences, where the rule does not.
+    """
     names = given or rule.score_names
     if names is None:
         raise InvalidInputError("the rule does not name its columns: name them with --scores")
@@ -177,7 +217,8 @@ def rule_on(rule: Rule, given: tuple[str, ...] | None) -> tuple[Rule, tuple[str,
             f"--scores: the rule takes {len(rule.direction)} columns, got {', '.join(names)}"
         )
     senses = dict(zip(rule.score_names or names, names, strict=True))
-    confidence = tuple(senses[name] for name in rule.confidence)
+    _check_confidence(confidence, set(names))
+    confidence = confidence or tuple(senses[name] for name in rule.confidence)
     return replace(rule, score_names=names, confidence=confidence), names
 
 
@@ -229,23 +270,52 @@ def _read_file(
     names = table_columns(path)
     if not scores:
         raise click.UsageError(f"--scores is needed; the columns are {listing(names)}")
-    lacks_loss = options.loss is None and (options.label is None or options.prediction is None)
+    told = options.loss or options.correct
+    lacks_loss = not told and not (options.label and options.prediction)
     if lacks_loss and need_loss:
         raise click.UsageError(
-            f"--loss, or --label and --prediction, is needed; the columns are {listing(names)}"
+            "--loss, --correct, or --label and --prediction, is needed; the columns are "
+            f"{listing(names)}"
         )
-    if options.loss is not None and (options.label or options.prediction):
-        raise click.UsageError("give either --loss, or --label and --prediction")
-    roles = {role: getattr(options, role) for role in _ROLES} | {"id": group}
+    check_losses(options)
+    roles = options.roles(group)
     wanted = [("--scores", name) for pair in scores for name in pair]
-    wanted += [(f"--{role}", name) for role, name in roles.items() if name is not None]
+    wanted += [(f"--{role}", name) for role, name in roles.items()]
     check_names(names, wanted, repr(path))
     _check_confidence(confidence, {name for pair in scores for name in pair})
     columns = _read_columns(path, list(dict.fromkeys(name for _, name in wanted)), read_table)
     if lacks_loss:
         columns[_NO_LOSS] = np.zeros(len(columns[scores[0][0]]))
         options = replace(options, loss=_NO_LOSS, label=None, prediction=None)
+    if options.correct:
+        columns[_WRONG] = _losses_of_correct(columns, options.correct)
+        options = replace(options, loss=_WRONG)
+    # An empty name says that there is no such column, whatever the rule's card says.
+    options = replace(options, ood=options.ood or None, weight=options.weight or None)
     return ScoreTable(columns, options, tuple(scores), confidence)
+
+
+def check_losses(options: DataOptions) -> None:
+    """Refuse losses that are told in two ways."""
+    ways = {
+        "--loss": options.loss,
+        "--correct": options.correct,
+        "--label and --prediction": options.label or options.prediction,
+    }
+    given = [way for way, value in ways.items() if value]
+    if len(given) > 1:
+        raise click.UsageError(f"give either {given[0]}, or {given[1]}")
+
+
+def _losses_of_correct(columns: dict[str, npt.NDArray[Any]], name: str) -> FloatArray:
+    correct = floats(columns, "--correct", name)
+    strange = correct[~(np.isin(correct, (0, 1)) | np.isnan(correct))]
+    if len(strange):
+        raise InvalidInputError(
+            f"--correct: column {name!r} has {strange[0]:g}, and is to be 1 where the prediction "
+            "is right and 0 where it is wrong"
+        )
+    return 1 - correct
 
 
 def _read_columns(
@@ -278,7 +348,9 @@ def _read_openood(options: DataOptions, scores: Sequence[tuple[str, ...]]) -> Sc
 def _named_path(text: str) -> tuple[str, str]:
     """Split ``NAME=PATH``; the name of the file or folder is the default name."""
     name, equals, path = text.partition("=")
-    if equals:
+    # A folder such as day=1 has the sign in its own name.
+    plain = bool(equals and name) and "/" not in name and os.sep not in name
+    if plain and not (os.path.exists(text) and not os.path.exists(path)):
         return name, path
     place = Path(text).absolute()
     # OpenOOD calls every such folder "scores"; the one above has the name of the method.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Self
 
 import click
 from click.shell_completion import CompletionItem
@@ -30,29 +30,63 @@ _MODELS = """give one of
   --min-precision --min-recall --prior
   --cost-reject-id [--cost-accept-ood] [--cost-reject-ood] [--prior]"""
 
-# Larger exponents would keep exact arithmetic busy for ever.
+# Larger exponents and more digits would keep exact arithmetic busy for ever.
 _LARGEST_EXPONENT = 300
+_MOST_DIGITS = 100
+
+LARGEST_GRID = 10**6
+"""Angles that a grid may have; its directions have to fit into memory."""
 
 
 class Number(click.ParamType):  # type: ignore[type-arg]
-    """A number kept as the decimal or fraction that was typed, so that .8 is 8/10."""
+    """A number kept as the decimal or fraction that was typed, so that .8 and 80% are 8/10."""
 
     name = "number"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Decimal | Fraction:
-        """Read ``.8``, ``1e-3`` or ``1/3``."""
+        """Read ``.8``, ``80%``, ``1e-3`` or ``1/3``."""
         if isinstance(value, (Decimal, Fraction)):
             return value
+        text = str(value).strip()
+        if len(text) > _MOST_DIGITS:
+            self.fail(f"{text[:20]}... has more than {_MOST_DIGITS} digits", param, ctx)
         try:
-            number = Fraction(value) if "/" in value else Decimal(value)
+            number = _read_number(text)
         except (InvalidOperation, ValueError, ZeroDivisionError):
-            self.fail(f"{value!r} is not a number such as 0.8 or 1/3", param, ctx)
+            self.fail(f"{value!r} is not a number such as 0.8, 80% or 1/3", param, ctx)
         if isinstance(number, Decimal) and (
             not number.is_finite() or abs(number.adjusted()) > _LARGEST_EXPONENT
         ):
             self.fail(f"{value!r} is not a finite number of reasonable size", param, ctx)
+        return number
+
+
+def _read_number(text: str) -> Decimal | Fraction:
+    plain = text.removesuffix("%")
+    if "/" in plain:
+        return Fraction(plain) / (100 if text != plain else 1)
+    # Normalised, since 80% is to be shown as 0.8; no rounding, which Decimal does at 28 digits.
+    if text == plain:
+        return Decimal(plain)
+    number = Decimal(f"{plain}e-2")
+    return number.normalize() if len(number.as_tuple().digits) < 28 else number
+
+
+class Share(Number):
+    """A number from 0 to 1; what looks like per cent is asked about."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Decimal | Fraction:
+        """Read ``.8`` or ``80%``."""
+        number = super().convert(value, param, ctx)
+        if not 0 <= number <= 1:
+            hint = (
+                f"; did you mean {float(number) / 100:g} or {value}%?" if 1 < number <= 100 else ""
+            )
+            self.fail(f"{value!r} is not a share from 0 to 1{hint}", param, ctx)
         return number
 
 
@@ -65,7 +99,10 @@ class Chance(Number):
         """Read ``.95``."""
         number = super().convert(value, param, ctx)
         if not 0 < number < 1:
-            self.fail(f"{value!r} is not between 0 and 1, as .95 is", param, ctx)
+            hint = (
+                f"; did you mean {float(number) / 100:g} or {value}%?" if 1 < number < 100 else ""
+            )
+            self.fail(f"{value!r} is not between 0 and 1, as .95 is{hint}", param, ctx)
         return number
 
 
@@ -80,10 +117,74 @@ class Names(click.ParamType):  # type: ignore[type-arg]
         """Split at commas; every name may be given once."""
         if isinstance(value, tuple):
             return value
+        if isinstance(value, list):
+            value = ",".join(map(str, value))
         names = tuple(name.strip() for name in value.split(","))
         if not all(names) or len(set(names)) < len(names):
             self.fail(f"{value!r} is not a list of different names, as in a,b", param, ctx)
         return names
+
+
+def one_list(
+    ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Join the lists of an option that was repeated: ``--scores a --scores b`` is ``a,b``."""
+    names = tuple(name for part in given for name in part)
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise click.BadParameter(f"{twice[0]!r} is given twice", ctx, param)
+    return names
+
+
+class NamesOrLevel(Names):
+    """Names with commas; a number is a level, as it was called before ``--level``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a number between 0 and 1, or names."""
+        try:
+            _read_number(str(value).strip()[:_MOST_DIGITS])
+        except (InvalidOperation, ValueError, ZeroDivisionError):
+            return super().convert(value, param, ctx)
+        return Chance().convert(value, param, ctx)
+
+
+class LevelOption(NamedTuple):
+    """The level as it was given, and the columns that are confidences if any were named."""
+
+    level: Bound
+    confidence: tuple[str, ...]
+
+    @classmethod
+    def of(cls, level: Bound | None, given: Sequence[Any], remark: Callable[[str], None]) -> Self:
+        """Sort out what ``--level`` and ``--confidence`` say; `remark` tells of old spelling."""
+        numbers = [one for one in given if not isinstance(one, tuple)]
+        names = tuple(name for one in given if isinstance(one, tuple) for name in one)
+        if numbers and (level is not None or len(numbers) > 1):
+            raise click.UsageError("the level is given twice: it is --level alone")
+        if numbers:
+            remark(
+                f"--confidence {numbers[0]} is taken for --level {numbers[0]}: --confidence names "
+                "columns everywhere"
+            )
+            level = numbers[0]
+        return cls(Decimal("0.95") if level is None else level, names)
+
+
+def level_option(section: str, what: str) -> Callable[[Command], Command]:
+    """Return the option of the level of a promise or an interval."""
+    return option(section)("--level", type=Chance(), show_default="0.95", help=what)
+
+
+def names_or_level_option() -> Callable[[Command], Command]:
+    """Return ``--confidence`` of commands where it was the level once."""
+    return option("Columns")(
+        "--confidence",
+        type=NamesOrLevel(),
+        multiple=True,
+        metavar="COLUMNS",
+        shell_complete=complete_column,
+        help="Those scores that are confidences, if the rule does not tell.",
+    )
 
 
 class SectionOption(click.Option):
@@ -95,7 +196,33 @@ class SectionOption(click.Option):
 
 
 class SectionCommand(click.Command):
-    """A command whose help groups the options by section."""
+    """A command whose help groups the options by section, and that a project file may fill in."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["--project"],
+                type=click.Path(),
+                metavar="FILE",
+                expose_value=False,
+                help="Take options not given from here; by default from demur.toml, if there is one.",
+            )
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Let a project file stand for the options that are not given."""
+        if not ctx.resilient_parsing:
+            from demur.cli.project import project_values
+
+            try:
+                given, _, _ = self.make_parser(ctx).parse_args(list(args))
+            except click.UsageError:
+                # Told by the parsing below, with all that belongs to it.
+                given = {"help": True}
+            if not given.get("help"):
+                ctx.default_map = project_values(self, given)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list of options for every section."""
@@ -244,15 +371,15 @@ def _needs(name: str, value: Bound | None, other: str) -> None:
 def model_options(section: str) -> Callable[[Command], Command]:
     """Return a decorator that adds the options of the models as `model`."""
     add = option(section)
-    number = Number()
+    number, share = Number(), Share()
     return gathered(
         "model",
         ModelOptions,
         [
-            add("--min-tpr", type=number, help="Accept at least this share of ID inputs."),
-            add("--max-fpr", type=number, help="Accept at most this share of OOD inputs."),
-            add("--min-precision", type=number, help="Least share of ID among the accepted."),
-            add("--min-recall", type=number, help="Same as --min-tpr, beside --min-precision."),
+            add("--min-tpr", type=share, help="Accept at least this share of ID inputs."),
+            add("--max-fpr", type=share, help="Accept at most this share of OOD inputs."),
+            add("--min-precision", type=share, help="Least share of ID among the accepted."),
+            add("--min-recall", type=share, help="Same as --min-tpr, beside --min-precision."),
             add("--cost-reject-id", type=number, help="Cost of rejecting an ID input."),
             add(
                 "--cost-accept-ood",
@@ -264,7 +391,7 @@ def model_options(section: str) -> Callable[[Command], Command]:
                 type=number,
                 help="Cost of rejecting an OOD input; 0 if not given.",
             ),
-            add("--prior", type=number, help="Share of OOD inputs in deployment, never guessed."),
+            add("--prior", type=share, help="Share of OOD inputs in deployment, never guessed."),
         ],
     )
 
@@ -288,6 +415,18 @@ class SearchOptions:
         return None if self.grid is None else Grid(self.grid)
 
 
+def grid_option(what: str) -> Callable[[Command], Command]:
+    """Return the option that asks for a grid of angles."""
+    return option("Search")("--grid", type=click.IntRange(1, LARGEST_GRID), help=what)
+
+
+def seed_option(section: str, what: str) -> Callable[[Command], Command]:
+    """Return the option of a seed, which is no negative number."""
+    return option(section)(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help=what
+    )
+
+
 def search_options() -> Callable[[Command], Command]:
     """Return a decorator that adds the options of the search as `search`."""
     add = option("Search")
@@ -307,6 +446,6 @@ def search_options() -> Callable[[Command], Command]:
                 type=click.Choice(["nonneg", "real", "paper", "circle"]),
                 help="Weights a pair may get; nonneg: more doubt never helps (default).",
             ),
-            add("--grid", type=click.IntRange(1), help="Try this many angles, not all of them."),
+            grid_option("Try this many angles, not all of them."),
         ],
     )

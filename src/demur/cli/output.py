@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,10 @@ import click
 
 from demur._files import check_target, replacing, write_atomically
 from demur.cli.options import Command, gathered, option
-from demur.errors import InvalidInputError
+from demur.errors import DemurError, InvalidInputError
+
+STDOUT = "-"
+"""What -o says for standard output."""
 
 PATIENCE = 2.0
 """Seconds before any progress is shown."""
@@ -32,32 +35,61 @@ class OutputOptions:
     force: bool
     as_json: bool
 
-    def check(self, *more: str | None) -> None:
+    @property
+    def on_stdout(self) -> bool:
+        """Whether the file itself goes to standard output, and what is said beside it."""
+        return self.output == STDOUT
+
+    @property
+    def path(self) -> str | None:
+        """The file to write; None for standard output as well."""
+        return None if self.on_stdout else self.output
+
+    def check(
+        self, more: Mapping[str, str | None] | None = None, *, inputs: Sequence[str] = ()
+    ) -> None:
         """Refuse files that cannot or must not be written, before the work begins.
 
-        `more` are files of other options, which --force is about as well.
+        `more` are files of other options, which --force is about as well; `inputs` are read, and
+        never replaced.
         """
-        for path in (self.output, *more):
-            if path is not None:
-                check_target(path)
-                refuse_existing(path, force=self.force)
+        if self.on_stdout and self.as_json:
+            raise click.UsageError("--json and -o - both write to standard output: leave out one")
+        taken: dict[Path, str] = {}
+        for name, path in {"-o": self.path, **(more or {})}.items():
+            if path is None:
+                continue
+            if path == STDOUT:
+                raise click.UsageError(f"{name}: only -o may be - (standard output)")
+            check_target(path)
+            refuse_input(name, path, inputs)
+            place = Path(path).resolve()
+            if place in taken:
+                raise InvalidInputError(f"{taken[place]} and {name} are the same file {path!r}")
+            taken[place] = name
+            refuse_existing(path, force=self.force)
 
     def write(self, text: str) -> None:
         """Write text to the file, without colours, or print it."""
-        if self.output is None:
+        if self.path is None:
             click.echo(text)
         else:
-            write_atomically(self.output, click.unstyle(text) + "\n")
+            write_atomically(self.path, click.unstyle(text) + "\n")
+
+    def save(self, text: Callable[[], str]) -> None:
+        """Write a file that has no other place: to the one given, if any, or standard output."""
+        if self.output is not None:
+            self.write(text())
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
         """Open the file, which appears when all is written, or standard output."""
-        if self.output is None:
+        if self.path is None:
             # A file of its own: what Python buffers for standard output would fail again at exit.
             with open(sys.stdout.fileno(), "wb", closefd=False) as file:
                 yield file
         else:
-            with replacing(self.output) as file:
+            with replacing(self.path) as file:
                 yield file
 
 
@@ -68,7 +100,13 @@ def output_options(what: str) -> Callable[[Command], Command]:
         "out",
         OutputOptions,
         [
-            add("-o", "--output", type=click.Path(), metavar="FILE", help=what),
+            add(
+                "-o",
+                "--output",
+                type=click.Path(),
+                metavar="FILE",
+                help=f"{what} -: standard output.",
+            ),
             add("--force", is_flag=True, help="Replace FILE if it exists."),
             add("--json", "as_json", is_flag=True, help="Print JSON for scripts."),
         ],
@@ -86,6 +124,27 @@ def refuse_existing(path: str | Path, *, force: bool) -> None:
         raise InvalidInputError(f"{str(path)!r} exists; add --force to replace it")
 
 
+def refuse_input(name: str, path: str | Path, inputs: Sequence[str]) -> None:
+    """Refuse to write over what is read, whatever --force says."""
+    for source in inputs:
+        if Path(path).resolve() in _files_of(source):
+            raise InvalidInputError(
+                f"{name}: {str(path)!r} is read by this command and would be lost: choose another "
+                "file"
+            )
+
+
+def _files_of(source: str) -> set[Path]:
+    from demur.sources.files import find_partitions, is_partitioned
+
+    try:
+        files = find_partitions(source).files if is_partitioned(source) else (Path(source),)
+    except DemurError:
+        # Told by its reader.
+        return set()
+    return {file.resolve() for file in files}
+
+
 def save_file(path: str | None, write: Callable[[str], object], remark: str = "") -> None:
     """Have a file written, if one was asked for; a remark such as "the counts are" says where."""
     if path is None:
@@ -98,6 +157,11 @@ def save_file(path: str | None, write: Callable[[str], object], remark: str = ""
 def note(text: str) -> None:
     """Print a remark where it does not mix with the data."""
     click.echo(f"demur: {text}", err=True)
+
+
+def caution(text: str) -> None:
+    """Print a warning: what was asked is done all the same."""
+    click.echo(f"{click.style('demur: warning:', fg='yellow')} {text}", err=True)
 
 
 class Progress:

@@ -91,6 +91,7 @@ def command_line(
         "--scores": ",".join(names),
         "--confidence": ",".join(confidence),
         "--loss": data.loss,
+        "--correct": data.correct,
         "--label": data.label,
         "--prediction": data.prediction,
         "--loss-function": None if data.loss_function == "zero_one" else data.loss_function,

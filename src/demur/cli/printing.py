@@ -19,6 +19,9 @@ from demur.core.wording import formula
 from demur.errors import InfeasibleError
 
 FORMATS = ("text", "markdown", "latex")
+FEW_ROWS = 30
+"""A rate of fewer rows comes with a word of caution."""
+
 ONLY_THESE_OOD = "FPR holds for the OOD data supplied, and only for them."
 
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
@@ -107,9 +110,9 @@ class Result:
             sections.append(between.join(part for part in parts if part))
         return "\n\n".join(sections)
 
-    def show(self, *, as_json: bool) -> None:
-        """Print the result."""
-        click.echo(self.render("json" if as_json else "text"))
+    def show(self, *, as_json: bool, beside: bool = False) -> None:
+        """Print the result; on standard error if it is `beside` a file on standard output."""
+        click.echo(self.render("json" if as_json else "text"), err=beside)
 
 
 def json_text(data: Mapping[str, Any]) -> str:
@@ -268,11 +271,14 @@ def point_table(points: Points) -> ResultTable:
 def _point_rows(point: OperatingPoint, counts: RowCounts) -> dict[str, str]:
     rows = {
         "TPR": rate(point.tpr),
-        "FPR": rate(point.fpr) if counts.ood else "no OOD rows",
+        "FPR": _of_few(point.fpr, counts.ood) if counts.ood else "no OOD rows",
         "selective risk": rate(point.selective_risk, 5),
     }
     if list(counts.sets) != [POOLED_NAME]:
-        rows |= {f"FPR of {name}": rate(value) for name, value in point.fpr_by_set.items()}
+        rows |= {
+            f"FPR of {name}": _of_few(value, counts.sets.get(name, FEW_ROWS))
+            for name, value in point.fpr_by_set.items()
+        }
     if point.precision is not None:
         rows[f"precision at prior {point.ood_prior:g}"] = rate(point.precision)
     if point.expected_cost is not None:
@@ -281,6 +287,28 @@ def _point_rows(point: OperatingPoint, counts: RowCounts) -> dict[str, str]:
     if counts.ood:
         rows["accepted OOD"] = f"{_count(point.accepted_ood)} of {_count(counts.ood_weight)}"
     return rows
+
+
+def _of_few(value: float, rows: int) -> str:
+    return rate(value) if rows >= FEW_ROWS else f"{rate(value)} ({rows} rows)"
+
+
+def cautions(points: Points) -> list[str]:
+    """Return what to beware of: an FPR that rests on a handful of rows."""
+    found = []
+    for title, (_, data) in points.items():
+        counts = RowCounts.of(data)
+        where = f" ({title})" if len(points) > 1 else ""
+        whole = {"": counts.ood} if list(counts.sets) == [POOLED_NAME] else counts.sets
+        if 0 < counts.ood < FEW_ROWS:
+            whole = {"": counts.ood}
+        few = {name: rows for name, rows in whole.items() if 0 < rows < FEW_ROWS}
+        found += [
+            f"Caution{where}: the FPR{f' of {name}' if name else ''} rests on {rows} OOD "
+            f"{'row' if rows == 1 else 'rows'}, each of which is {1 / rows:.0%} of it."
+            for name, rows in few.items()
+        ]
+    return found
 
 
 def _count(weight: float) -> str:

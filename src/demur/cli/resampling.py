@@ -24,6 +24,7 @@ from demur.cli.options import (
     complete_column,
     gathered,
     option,
+    seed_option,
 )
 from demur.cli.output import Progress
 from demur.core.models import RejectionModel
@@ -56,6 +57,7 @@ class HoldoutOptions:
         share = exact("--holdout", self.holdout)
         if not 0 < share < 1:
             raise InvalidInputError(f"--holdout must be between 0 and 1, got {self.holdout}")
+        self._check_share(share, rows)
         ood = rows.options.ood
         length = len(rows.columns[rows.scores[0][0]])
         strata = np.zeros(length) if ood is None else rows.columns[ood].astype(str)
@@ -64,6 +66,18 @@ class HoldoutOptions:
         if held.all() or not held.any():
             raise InvalidInputError("--holdout leaves one side without rows: too few rows or ids")
         return held
+
+    def _check_share(self, share: Fraction, rows: ScoreTable) -> None:
+        """Refuse a share that leaves less than one row, or id, on a side."""
+        whole = rows.columns[rows.scores[0][0] if self.group is None else self.group]
+        count = len(whole) if self.group is None else len(np.unique(whole.astype(str)))
+        what = "rows" if self.group is None else "ids"
+        for part, verb in ((share, "holds out"), (1 - share, "tunes on")):
+            if part * count < 1:
+                raise InvalidInputError(
+                    f"--holdout {self.holdout} of {count:,} {what} {verb} less than one: give a "
+                    "share such as .3"
+                )
 
 
 def holdout_options(group_help: str) -> Callable[[Command], Command]:
@@ -75,7 +89,7 @@ def holdout_options(group_help: str) -> Callable[[Command], Command]:
         HoldoutOptions,
         [
             add("--holdout", type=Number(), help="Tune on the rest, evaluate on this share."),
-            add("--seed", type=int, default=0, show_default=True, help="Seed of the split."),
+            seed_option("Held-out rows", "Seed of the split."),
             add("--id", "group", **column, help=group_help),
         ],
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from demur.cli.inputs import DataOptions
+from demur.cli.inputs import DataOptions, check_losses
 from demur.cli.options import Command, ModelOptions, SearchOptions, gathered, option
 from demur.cli.output import Progress
 from demur.core.rates import OperatingPoint, evaluate
@@ -26,7 +26,7 @@ _UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 # What a row takes in memory from reading to the end of the search.
 _ROW_BYTES = 300
-_LEAST = 50 * 10**6
+_LEAST, _MOST = 50 * 10**6, 2**50
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -42,7 +42,10 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         units = {unit.lower(): size for unit, size in _UNITS.items()}
         if found is None or found[2].lower() not in units:
             self.fail(f"{value!r} is not a size such as 2GB or 512MiB", param, ctx)
-        size = int(float(found[1]) * units[found[2].lower()])
+        amount = float(found[1]) * units[found[2].lower()]
+        if amount > _MOST:
+            self.fail(f"{value!r} is more than any machine has, {_MOST // 2**40}TiB", param, ctx)
+        size = int(amount)
         if size < _LEAST:
             self.fail(f"{value!r} is too little: the least is {_LEAST // 10**6}MB", param, ctx)
         return size
@@ -90,6 +93,11 @@ class EngineOptions:
         """Open DATA as a source."""
         from demur.sources.open import open_source
 
+        check_losses(data)
+        if data.correct:
+            raise click.UsageError(
+                "--correct needs the rows in memory: give --loss, or --engine memory"
+            )
         if data.data is None:
             raise click.UsageError("give a file DATA, or --openood score files")
         if not scores:
@@ -104,8 +112,8 @@ class EngineOptions:
                 label=data.label,
                 prediction=data.prediction,
                 loss_function=data.loss_function,  # type: ignore[arg-type]
-                ood=data.ood,
-                weight=data.weight,
+                ood=data.ood or None,
+                weight=data.weight or None,
                 confidence=confidence,
                 memory=self.memory,
                 progress=progress.at,

@@ -50,6 +50,13 @@ class Card:
         """Return the card of a rule tuned on a sample, with that operating point."""
         return cls(lambda: _describe(sample, model, point, ood))
 
+    @classmethod
+    def of_counts(
+        cls, rows: Mapping[str, Any], model: RejectionModel, point: Any, *, ood: str = "pooled"
+    ) -> Card:
+        """Return the card of a rule tuned on rows that were only counted: these many."""
+        return cls(lambda: _start(rows, model, point, ood))
+
     def to_data(self) -> dict[str, Any]:
         """Return everything as data that JSON can hold."""
         if self._data is None and self._make is not None:
@@ -122,16 +129,11 @@ class Card:
 
 
 def _describe(sample: Sample, model: RejectionModel, point: Any, ood: str) -> dict[str, Any]:
-    from importlib.metadata import version
-
     names = sample.columns.names or tuple(f"score {k + 1}" for k in range(sample.n_scores))
     sets = {name: rows.stop - rows.start for name, rows in sample.ood_sets.items()}
     shown = dict(list(sets.items())[:_SETS])
-    return {
-        "model": model.to_data(),
-        "ood": ood,
-        "points": {"tuned": point_data(point)},
-        "rows": {"id": sample.n_id, "ood": sample.n_ood, "ood_sets": shown},
+    rows = {"id": sample.n_id, "ood": sample.n_ood, "ood_sets": shown}
+    return _start(rows, model, point, ood) | {
         "ranges": {
             name: {
                 "id": _quantiles(sample.id_scores[:, column]),
@@ -139,9 +141,20 @@ def _describe(sample: Sample, model: RejectionModel, point: Any, ood: str) -> di
             }
             for column, name in enumerate(names)
         },
+        "fingerprint": Fingerprint.of(sample).to_data(),
+    }
+
+
+def _start(rows: Mapping[str, Any], model: RejectionModel, point: Any, ood: str) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    return {
+        "model": model.to_data(),
+        "ood": ood,
+        "points": {"tuned": point_data(point)},
+        "rows": dict(rows),
         "created": _now(),
         "demur": version("demur"),
-        "fingerprint": Fingerprint.of(sample).to_data(),
     }
 
 

@@ -21,12 +21,13 @@ class Alphabet:
     minus: str
     times: str
     at_most: str
+    at_least: str
     weight: str
     threshold: str
 
 
-PLAIN = Alphabet("-", "*", "<=", ".6g", ".6g")
-TYPOGRAPHIC = Alphabet("\u2212", "\u00d7", "≤", ".4g", ".5g")
+PLAIN = Alphabet("-", "*", "<=", ">=", ".6g", ".6g")
+TYPOGRAPHIC = Alphabet("\u2212", "\u00d7", "≤", "≥", ".4g", ".5g")
 
 _UPPER = {"tpr": "TPR", "fpr": "FPR"}
 
@@ -37,16 +38,24 @@ def score_names(rule: Rule) -> tuple[str, ...]:
 
 
 def formula(rule: Rule, signs: Alphabet = PLAIN) -> str:
-    """Return the rule as an inequality in rounded numbers."""
+    """Return the rule as an inequality in rounded numbers.
+
+    A single confidence is told to be at least something: *confidence >= 0.872*.
+    """
     text = ""
-    for weight, name in zip(rule.direction, score_names(rule), strict=True):
+    turned = all(weight <= 0 for weight in rule.direction) and rule.direction.count(0) == (
+        len(rule.direction) - 1
+    )
+    sign = -1 if turned else 1
+    for weight, name in zip((sign * w for w in rule.direction), score_names(rule), strict=True):
         if weight == 0:
             continue
-        sign = signs.minus if weight < 0 else "+" if text else ""
+        mark = signs.minus if weight < 0 else "+" if text else ""
         factor = "" if abs(weight) == 1 else f"{abs(weight):{signs.weight}} {signs.times} "
-        text += f" {sign} {factor}{name}" if text else f"{sign}{factor}{name}"
-    threshold = f"{rule.threshold:{signs.threshold}}".replace("-", signs.minus)
-    return f"{text} {signs.at_most} {threshold}"
+        text += f" {mark} {factor}{name}" if text else f"{mark}{factor}{name}"
+    # Adding zero turns -0.0 into 0.0.
+    threshold = f"{sign * rule.threshold + 0.0:{signs.threshold}}".replace("-", signs.minus)
+    return f"{text} {signs.at_least if turned else signs.at_most} {threshold}"
 
 
 def bound_text(model: RejectionModel, bound: Bound) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -18,8 +18,13 @@ Find = Callable[[Program], tuple[int, int] | None]
 """Accepted ID and OOD mass of the optimum of a program, or None."""
 
 
-def infeasible_error(model: RejectionModel, points: Points, find: Find) -> InfeasibleError:
-    """Return the error that says how far the bounds are out of reach."""
+def infeasible_error(
+    model: RejectionModel, points: Points, find: Find, *, causes: Sequence[str] = ()
+) -> InfeasibleError:
+    """Return the error that says how far the bounds are out of reach.
+
+    `causes` are likely mistakes in the data, which come before any advice.
+    """
     if not model.bounds:
         return InfeasibleError(f"no rule meets the bounds of {model}", model=model, attainable={})
     # The TPR comes first, whatever the order of the bounds.
@@ -30,8 +35,11 @@ def infeasible_error(model: RejectionModel, points: Points, find: Find) -> Infea
         f"{'max' if bound.is_lower else 'min'}_{model.word(bound)}": value
         for bound, value in best.items()
     }
+    advice = "relax a bound" + (" or add a second score" if points.scores.shape[1] == 1 else "")
+    first = "".join(f"; a likely cause: {cause}" for cause in causes)
     return InfeasibleError(
-        f"no rule reaches {asked}: {_possible(model, best)}; relax a bound or add a second score",
+        f"no rule reaches {asked}: {_possible(model, best)}{first}; {'else ' if first else ''}"
+        f"{advice}",
         model=model,
         attainable=attainable,
     )

@@ -15,7 +15,7 @@ import numpy as np
 from demur._arrays import FloatArray, IntArray
 from demur._kernels import exact, reference
 from demur.core.card import Card
-from demur.core.mistakes import warn_of_mistakes
+from demur.core.mistakes import likely_mistakes, warn_of_mistakes
 from demur.core.models import RejectionModel, check_model
 from demur.core.points import Points
 from demur.core.program import Program
@@ -99,7 +99,6 @@ def tune(
     if ood is None and model.every_set:
         ood = "worst"
     prepared = as_prepared(source, ood)
-    warn_of_mistakes(prepared.sample, stacklevel=3)
     totals = prepared.points.totals
     model.check_rows(totals)
     program = model.program(totals)
@@ -111,7 +110,9 @@ def tune(
     line, certificate = _find(prepared, program, allowed, search)
     if line is None:
         find = lambda p: _accepted(_find(prepared, p, allowed, _without_limits(search))[0])  # noqa: E731
-        raise infeasible_error(model, prepared.points, find)
+        causes = [mistake.text for mistake in likely_mistakes(prepared.sample)]
+        raise infeasible_error(model, prepared.points, find, causes=causes)
+    warn_of_mistakes(prepared.sample, stacklevel=3)
     columns = prepared.sample.columns
     rule = Rule.of_doubts(line.direction, line.threshold, columns)
     point = _point(prepared, rule, line, model)

@@ -13,10 +13,18 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray
 from demur._files import check_parent, replacing_folder
-from demur.cli.inputs import rule_on, scores_option
+from demur.cli.inputs import scores_option
 from demur.cli.options import SectionCommand, complete_column, option
-from demur.cli.output import OutputOptions, Progress, note, output_options, refuse_existing
+from demur.cli.output import (
+    OutputOptions,
+    Progress,
+    caution,
+    note,
+    output_options,
+    refuse_existing,
+)
 from demur.cli.printing import Result, Section
+from demur.cli.saved import SavedRule, SeenRanges
 from demur.core.columns import check_names, floats
 from demur.core.rule import Rule
 from demur.errors import InvalidInputError
@@ -76,7 +84,7 @@ Examples:
 def command(
     rule: str,
     data: str,
-    scores: tuple[str, ...] | None,
+    scores: tuple[str, ...],
     key: str | None,
     column: str,
     missing: str,
@@ -89,21 +97,24 @@ def command(
     name and in its own format; the folder appears when all of them are done, and not before.
     Columns of a CSV file are passed on as the text they are.
     """
-    if out.as_json and out.output is None:
+    if out.as_json and out.path is None:
         raise click.UsageError("--json needs -o: the rows themselves go to standard output")
     many = is_partitioned(data)
     if not many:
-        out.check()
-    loaded = Rule.load(rule)
-    decider = Decider(*rule_on(loaded, scores), column, key, missing == "error")
+        out.check(inputs=[data, rule])
+    saved = SavedRule.load(rule, scores)
+    refuse = missing == "error"
+    decider = Decider(saved.rule, saved.names, column, key, refuse, saved.ranges())
     if many:
         _apply_many(data, decider, out)
     else:
-        kind = "CSV" if out.output is None else file_format(out.output)
+        kind = "CSV" if out.path is None else file_format(out.path)
         decider.kept(data)
         total = open_stream(data).rows if file_format(data) == "Parquet" else None
         with Progress("applying", total) as progress, out.opened() as file:
             decider.apply(data, file, kind, progress.advance)
+    for text in decider.ranges.warnings():
+        caution(text)
     result = _result(decider, out)
     if out.as_json:
         result.show(as_json=True)
@@ -113,12 +124,17 @@ def command(
 
 
 def _apply_many(data: str, decider: Decider, out: OutputOptions) -> None:
-    if out.output is None:
+    if out.path is None:
         raise click.UsageError("many files need -o: the folder to write them to")
     partitions = find_partitions(data)
-    target = Path(out.output)
+    target = Path(out.path)
     names = [file.relative_to(partitions.root) for file in partitions.files]
     _check_folder(target, partitions.root, names, out.force)
+    if _would_match(data, target, names):
+        raise InvalidInputError(
+            f"{str(target)!r} lies in DATA, which would hold the results next time: write to "
+            "another folder"
+        )
     # A column that the tenth file lacks is known before the first is written.
     for file in partitions.files:
         decider.kept(str(file))
@@ -153,12 +169,25 @@ def _check_folder(target: Path, root: Path, names: list[Path], force: bool) -> N
         )
 
 
+def _would_match(data: str, target: Path, names: list[Path]) -> bool:
+    """Return whether DATA would mean the results as well, once they are written."""
+    place = target.absolute()
+    if Path(data).is_dir():
+        return Path(data).resolve() in target.resolve().parents
+    pattern = str(Path(data).absolute())
+    start = pattern.partition("**")[0]
+    if "**" in pattern:
+        return str(place).startswith(start)
+    return any((place / name).match(pattern) for name in names)
+
+
 def _result(decider: Decider, out: OutputOptions) -> Result:
     share = f" ({decider.accepted / decider.rows:.1%})" if decider.rows else ""
     lacking = f"; {decider.missing:,} rows lack a score" if decider.missing else ""
     facts = [f"accepted {decider.accepted:,} of {decider.rows:,} rows{share}{lacking}"]
     counts = {"rows": decider.rows, "accepted": decider.accepted, "missing": decider.missing}
-    return Result([Section(facts)], counts | {"output": out.output})
+    seen = {"warnings": decider.ranges.warnings(), "output": out.output}
+    return Result([Section(facts)], counts | seen)
 
 
 @dataclass(slots=True)
@@ -173,6 +202,8 @@ class Decider:
     key: str | None
     """The only column to keep; None keeps all."""
     refuse_missing: bool
+    ranges: SeenRanges
+    """Where the scores were in tuning."""
     rows: int = 0
     accepted: int = 0
     missing: int = 0
@@ -236,6 +267,7 @@ class Decider:
                 f"column {self.names[column]!r}, row {first_row + row} is {scores[row, column]}, "
                 "not a score; add --missing reject to reject such rows"
             )
+        self.ranges.add(scores)
         lacking = bad.any(axis=1)
         scores[lacking] = np.inf
         accept = self.rule.accept(scores)

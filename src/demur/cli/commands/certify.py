@@ -10,10 +10,20 @@ from typing import Any
 import click
 
 from demur.cli.app import UNMET
-from demur.cli.inputs import DataOptions, data_options, read_rows, rule_on, scores_option
-from demur.cli.options import Chance, ModelOptions, Number, SectionCommand, model_options, option
-from demur.cli.output import Progress, json_option
+from demur.cli.inputs import DataOptions, data_options, read_rows, scores_option
+from demur.cli.options import (
+    LevelOption,
+    ModelOptions,
+    Number,
+    SectionCommand,
+    level_option,
+    model_options,
+    names_or_level_option,
+    option,
+)
+from demur.cli.output import Progress, json_option, note
 from demur.cli.printing import Result, ResultTable, Section, rate, rows_data, rule_data, verdict
+from demur.cli.saved import SavedRule
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule
 from demur.core.wording import formula
@@ -22,7 +32,7 @@ from demur.guarantees.intervals import Interval, at_least_text, at_most_text
 
 _EXAMPLES = """\b
 Examples:
-  demur certify rule.json fresh.parquet --loss is_wrong --ood is_ood --confidence .95
+  demur certify rule.json fresh.parquet --loss is_wrong --ood is_ood --level .95
   demur certify rule.json fresh.csv --label y --prediction yhat --ood set \\
       --min-tpr .8 --max-fpr .1
   demur certify rule.json fresh.csv --loss is_wrong --ood set --prior-range .01 .05
@@ -35,9 +45,8 @@ _promise = option("Promise")
 @scores_option(help="Columns to read in place of those that the rule names.")
 @data_options()
 @model_options("Bounds to certify, or costs (optional)")
-@_promise(
-    "--confidence", type=Chance(), default="0.95", show_default=True, help="Chance that all hold."
-)
+@level_option("Promise", "Chance that all hold.")
+@names_or_level_option()
 @_promise(
     "--prior-range",
     type=Number(),
@@ -48,42 +57,55 @@ _promise = option("Promise")
 )
 @_promise("--max-loss", type=Number(), help="Largest possible loss, if losses are not 0 and 1.")
 @_promise("--two-sided", is_flag=True, help="Bound every rate from both sides.")
+@_promise(
+    "--allow-tuning-rows",
+    is_flag=True,
+    help="Go on with rows that made the rule, whose numbers promise nothing.",
+)
 @json_option()
 def command(
     rule: str,
     data: DataOptions,
-    scores: tuple[str, ...] | None,
+    scores: tuple[str, ...],
     model: ModelOptions,
-    confidence: Bound,
+    level: Bound | None,
+    confidence: tuple[Any, ...],
     prior_range: tuple[Bound, Bound] | None,
     max_loss: Bound | None,
     two_sided: bool,
+    allow_tuning_rows: bool,
     as_json: bool,
 ) -> None:
     """State what can be promised of a saved RULE, from fresh rows.
 
     DATA must be rows that the rule was not tuned or chosen on. All bounds hold together with
-    the chance --confidence. Exit code 3: a bound that was asked for is not certified.
+    the chance --level. Columns and bounds are those of the rule's card, unless options say
+    otherwise. Exit code 3: a bound that was asked for is not certified.
     """
+    told = LevelOption.of(level, confidence, note)
+    saved = SavedRule.load(rule, scores, told.confidence)
     given = model.prior
     if prior_range is not None and given is None:
         # What was seen is shown at the worse end.
         model = replace(model, prior=prior_range[1])
-    asked = model.at_most_one("certify")
+    asked = saved.model(model, "certify")
+    if asked is not None and asked.every_set:
+        note("bounds of every OOD set are not certified: give bounds for all OOD rows together")
+        asked = None
     if None not in (given, prior_range) and (asked is None or asked.ood_prior is None):
         raise click.UsageError(
             "beside --prior-range, --prior says where precision or cost was seen, and neither "
             "--min-precision nor --cost-reject-id is given: leave out one of the two"
         )
-    loaded = Rule.load(rule)
-    loaded, names = rule_on(loaded, scores)
-    rows = read_rows(data, [names], confidence=loaded.confidence)
+    loaded, names = saved.rule, saved.names
+    rows = read_rows(saved.columns(data), [names], confidence=loaded.confidence)
+    sample = rows.sample(names)
+    tuning_rows = saved.refuse_tuning_rows(sample, allow=allow_tuning_rows)
     with Progress("certifying"):
-        sample = rows.sample(names)
         promise = certify(
             loaded,
             sample,
-            confidence=float(confidence),
+            confidence=float(told.level),
             model=asked,
             ood_prior=prior_range or model.prior,
             max_loss=max_loss,
@@ -94,6 +116,7 @@ def command(
         "model": None if asked is None else asked.to_data(),
         "rows": rows_data(sample),
         "holds": promise.holds,
+        "tuning_rows": tuning_rows,
         "ood_prior": [float(prior) for prior in prior_range or (model.prior,) if prior is not None],
     }
     _result(loaded, promise, described).show(as_json=as_json)

@@ -18,7 +18,14 @@ from demur.cli.inputs import (
     read_rows,
     scores_option,
 )
-from demur.cli.options import ModelOptions, SectionCommand, model_options, option
+from demur.cli.options import (
+    ModelOptions,
+    SectionCommand,
+    grid_option,
+    model_options,
+    option,
+    seed_option,
+)
 from demur.cli.output import OutputOptions, Progress, output_options
 from demur.cli.printing import (
     FORMATS,
@@ -95,20 +102,18 @@ Examples:
 
 
 @click.command(cls=SectionCommand, epilog=_EXAMPLES)
-@scores_option(multiple=True, help="A score, or a pair a,b. Repeat for every row of the table.")
+@scores_option(callback=None, help="A score, or a pair a,b. Repeat for every row of the table.")
 @confidence_option()
 @data_options()
 @model_options("Rejection models: a column of selective risks for each")
-@option("Search")("--grid", type=click.IntRange(1), help="Try this many angles, not all.")
+@grid_option("Try this many angles, not all.")
 @resampling_options(
     0,
     "Add differences of the first score to the others on the same rows, with intervals: of AUROC "
     "(DeLong), and of the risk at the bounds from so many bootstrap replicates in which both are "
     "tuned anew; 0: none.",
 )
-@option("Honest numbers")(
-    "--seed", type=int, default=0, show_default=True, help="Seed of the replicates."
-)
+@seed_option("Honest numbers", "Seed of the replicates.")
 @option("Output")(
     "--format",
     "kind",
@@ -137,7 +142,7 @@ def command(
     score on the same rows, where a mark means that the interval excludes zero.
     """
     models = model.models()
-    out.check()
+    out.check(inputs=data.inputs)
     rows = read_rows(data, scores, confidence=confidence)
     asked = rows.scores if scores else tuple((name,) for pair in rows.scores for name in pair)
     samples = {names: rows.sample(names) for names in asked}

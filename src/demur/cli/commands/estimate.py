@@ -23,6 +23,7 @@ from demur.cli.options import (
     model_options,
     option,
     search_options,
+    seed_option,
 )
 from demur.cli.output import Progress, json_option
 from demur.cli.printing import (
@@ -62,9 +63,7 @@ Examples:
 @search_options()
 @folds_option
 @resampling_options(1000, "Bootstrap replicates, the rule tuned anew in each; 0: none.")
-@option("Honest numbers")(
-    "--seed", type=int, default=0, show_default=True, help="Seed of folds and replicates."
-)
+@seed_option("Honest numbers", "Seed of folds and replicates.")
 @option("Honest numbers")(
     "--id",
     "group",
@@ -76,7 +75,7 @@ Examples:
 @json_option()
 def command(
     data: DataOptions,
-    scores: tuple[str, ...] | None,
+    scores: tuple[str, ...],
     confidence: tuple[str, ...],
     model: ModelOptions,
     search: SearchOptions,
@@ -95,6 +94,11 @@ def command(
     asked = model.model_for(has_ood=data.has_ood)
     if not folds and not resampling.replicates:
         raise click.UsageError("nothing is left to estimate: give --folds or --replicates")
+    if folds < 2:
+        raise click.UsageError(
+            f"--folds {folds}: every row is judged by a rule tuned without it, which takes at "
+            "least 2 folds; --replicates 0 leaves out the bootstrap"
+        )
     if search.fpr_of != "pooled":
         raise click.UsageError("estimates are about the FPR of all OOD rows together")
     rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=group)

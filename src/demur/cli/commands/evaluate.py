@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
-from demur.cli.inputs import DataOptions, data_options, read_rows, rule_on, scores_option
+from demur.cli.app import UNMET
+from demur.cli.inputs import (
+    DataOptions,
+    confidence_option,
+    data_options,
+    read_rows,
+    scores_option,
+)
 from demur.cli.options import ModelOptions, SectionCommand, complete_column, model_options, option
 from demur.cli.output import Progress, json_option
 from demur.cli.printing import (
@@ -16,6 +23,7 @@ from demur.cli.printing import (
     Result,
     ResultTable,
     Section,
+    cautions,
     decision,
     point_table,
     rate,
@@ -23,6 +31,7 @@ from demur.cli.printing import (
     seen_data,
     verdict,
 )
+from demur.cli.saved import SavedRule
 from demur.cli.streaming import EngineOptions, engine_options
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
@@ -43,6 +52,7 @@ Examples:
 @click.command(cls=SectionCommand, epilog=_EXAMPLES)
 @click.argument("rule", type=click.Path(), metavar="RULE")
 @scores_option(help="Columns to read in place of those that the rule names.")
+@confidence_option()
 @data_options()
 @model_options("Bounds to check, or costs (optional)")
 @option("Columns")(
@@ -56,7 +66,8 @@ Examples:
 def command(
     rule: str,
     data: DataOptions,
-    scores: tuple[str, ...] | None,
+    scores: tuple[str, ...],
+    confidence: tuple[str, ...],
     model: ModelOptions,
     by: str | None,
     engine: EngineOptions,
@@ -65,12 +76,15 @@ def command(
     """Show what a saved RULE does on the rows of DATA.
 
     On rows the rule was not tuned on these are honest estimates. The columns of the scores are
-    those that the rule names; confidences stay as they are. DATA may be many files, as for
-    demur tune.
+    those that the rule names; confidences stay as they are. Other columns and the bounds are
+    those of the rule's card, unless options say otherwise. DATA may be many files, as for demur
+    tune. Exit code 3: a bound is not met.
     """
-    asked = model.at_most_one("check")
-    loaded = Rule.load(rule)
-    loaded, names = rule_on(loaded, scores)
+    saved = SavedRule.load(rule, scores, confidence)
+    asked = saved.model(model, "check")
+    loaded, names = saved.rule, saved.names
+    data = saved.columns(data)
+    tuning_rows = None
     groups: dict[Any, OperatingPoint] = {}
     sizes: Sample | Overview
     # The rule reads raw columns, so nothing is flipped here.
@@ -88,27 +102,34 @@ def command(
         with Progress("evaluating"):
             sizes = rows.sample(names)
             point = evaluate(loaded, sizes, model=asked, ood_prior=model.prior)
+        tuning_rows = saved.warn_of_tuning_rows(sizes)
     groups = dict(sorted(groups.items(), key=lambda item: (item[0] is None, item[0])))
-    _result(loaded, asked, (point, sizes), by, groups).show(as_json=as_json)
+    met = {} if asked is None else bounds_met(asked, point)
+    result = _result(loaded, asked, met, (point, sizes), by, groups)
+    replace(result, data={**result.data, "tuning_rows": tuning_rows}).show(as_json=as_json)
+    if not all(met.values()):
+        raise SystemExit(UNMET)
 
 
 def _result(
     rule: Rule,
     asked: RejectionModel | None,
+    met: Mapping[str, bool],
     seen: tuple[OperatingPoint, Sample | Overview],
     by: str | None,
     groups: Mapping[Any, OperatingPoint],
 ) -> Result:
-    met = {} if asked is None else bounds_met(asked, seen[0])
+    points = {"these rows": seen}
     sections = [
         Section([decision(rule, seen[0])]),
-        Section(table=point_table({"these rows": seen})),
+        Section(table=point_table(points), notes=cautions(points)),
     ]
     data: dict[str, Any] = {
         "rule": rule_data(rule),
         "model": None if asked is None else asked.to_data(),
         "point": seen_data(*seen),
-        "bounds_met": met,
+        "bounds_met": dict(met),
+        "cautions": cautions(points),
     }
     if by is not None:
         sections.append(Section(table=_group_table(by, groups)))

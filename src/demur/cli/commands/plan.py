@@ -6,8 +6,16 @@ from dataclasses import asdict
 
 import click
 
-from demur.cli.options import Chance, Number, SectionCommand, option
-from demur.cli.output import json_option
+from demur.cli.options import (
+    Chance,
+    LevelOption,
+    Number,
+    SectionCommand,
+    Share,
+    level_option,
+    option,
+)
+from demur.cli.output import json_option, note
 from demur.cli.printing import Result, ResultTable, Section
 from demur.core.paper_models import TprFprModel
 from demur.core.program import Number as Bound
@@ -16,16 +24,17 @@ from demur.guarantees.requirements import asked_text
 
 _EXAMPLES = """\b
 Examples:
-  demur plan --min-tpr .8 --max-fpr .1 --confidence .95
+  demur plan --min-tpr .8 --max-fpr .1 --level .95
   demur plan --min-tpr .9 --max-fpr .05 --margin .01 --margin .03 --power .8
 """
 _bound, _add = option("Bounds to certify"), option("Certificate")
 
 
 @click.command(cls=SectionCommand, epilog=_EXAMPLES)
-@_bound("--min-tpr", type=Number(), required=True, help="Accept at least this share of ID inputs.")
-@_bound("--max-fpr", type=Number(), help="Accept at most this share of OOD inputs.")
-@_add("--confidence", type=Chance(), default="0.95", show_default=True, help="Chance it holds.")
+@_bound("--min-tpr", type=Share(), required=True, help="Accept at least this share of ID inputs.")
+@_bound("--max-fpr", type=Share(), help="Accept at most this share of OOD inputs.")
+@level_option("Certificate", "Chance it holds.")
+@_add("--confidence", "old_level", type=Chance(), multiple=True, hidden=True)
 @_add("--power", type=Chance(), default="0.9", show_default=True, help="Chance to get it.")
 @_add(
     "--margin",
@@ -40,17 +49,19 @@ _bound, _add = option("Bounds to certify"), option("Certificate")
 def command(
     min_tpr: Bound,
     max_fpr: Bound | None,
-    confidence: Bound,
+    level: Bound | None,
+    old_level: tuple[Bound, ...],
     power: Bound,
     margins: tuple[Bound, ...],
     as_json: bool,
 ) -> None:
     """Show how many fresh ID and OOD rows it takes to certify bounds on TPR and FPR."""
+    told = LevelOption.of(level, old_level, note)
     asked = TprFprModel(min_tpr, 1 if max_fpr is None else max_fpr)
     planned = plan(
         asked,
         margins=[float(margin) for margin in margins],
-        confidence=float(confidence),
+        confidence=float(told.level),
         power=float(power),
     )
     asks = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from demur.cli.inputs import (
@@ -9,14 +11,19 @@ from demur.cli.inputs import (
     data_options,
     read_deployed,
     read_rows,
-    rule_on,
     scores_option,
 )
-from demur.cli.options import Chance, SectionCommand, option
-from demur.cli.output import json_option
+from demur.cli.options import (
+    LevelOption,
+    SectionCommand,
+    level_option,
+    names_or_level_option,
+    option,
+)
+from demur.cli.output import caution, json_option, note
 from demur.cli.printing import Result, Section, rows_data, rule_data
+from demur.cli.saved import SavedRule
 from demur.core.program import Number as Bound
-from demur.core.rule import Rule
 from demur.core.wording import formula
 from demur.guarantees.intervals import at_least_text, at_most_text
 from demur.guarantees.prior import PriorEstimate, estimate_prior
@@ -41,16 +48,16 @@ Examples:
     metavar="FILE",
     help="Scores of inputs in use, in the same columns; no labels are needed.",
 )
-@option("Estimate")(
-    "--confidence", type=Chance(), default="0.95", show_default=True, help="Of the interval."
-)
+@level_option("Estimate", "Confidence of the interval.")
+@names_or_level_option()
 @json_option()
 def command(
     rule: str,
     data: DataOptions,
-    scores: tuple[str, ...] | None,
+    scores: tuple[str, ...],
     deployed: str,
-    confidence: Bound,
+    level: Bound | None,
+    confidence: tuple[Any, ...],
     as_json: bool,
 ) -> None:
     """Estimate the share of OOD inputs in use, from what a saved RULE accepts of them.
@@ -59,11 +66,18 @@ def command(
     OOD inputs there are in use, the fewer inputs it accepts. The interval holds as long as ID
     and OOD inputs in use are like those of DATA, in another proportion.
     """
-    loaded = Rule.load(rule)
-    loaded, names = rule_on(loaded, scores)
+    told = LevelOption.of(level, confidence, note)
+    saved = SavedRule.load(rule, scores, told.confidence)
+    loaded, names = saved.rule, saved.names
+    data = saved.columns(data, need_loss=False)
     sample = read_rows(data, [names], confidence=loaded.confidence, need_loss=False).sample(names)
+    saved.warn_of_tuning_rows(sample)
     in_use = read_deployed(deployed, names)
-    found = estimate_prior(loaded, in_use, validation=sample, confidence=float(confidence))
+    ranges = saved.ranges()
+    ranges.add(in_use)
+    for text in ranges.warnings():
+        caution(f"{deployed}: {text}")
+    found = estimate_prior(loaded, in_use, validation=sample, confidence=float(told.level))
     facts = [f"Rule: accept when {formula(loaded)}. {len(in_use):,} inputs in use."]
     described = {
         "rule": rule_data(loaded),
@@ -85,5 +99,5 @@ def _advice(found: PriorEstimate) -> list[str]:
     return [
         f"To be safe over all of it: demur certify --prior-range {low} {high}",
         f"Both then hold together with confidence {both:.4g}; for {found.confidence:g}, give "
-        f"--confidence {each:.4g} to each.",
+        f"--level {each:.4g} to each.",
     ]

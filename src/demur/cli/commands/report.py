@@ -42,6 +42,7 @@ from demur.cli.resampling import (
     refuse_repeated_ids,
     resampling_options,
 )
+from demur.cli.saved import SavedRule
 from demur.core.program import Number as Bound
 from demur.report import Report
 from demur.tuning.tune import tune
@@ -74,6 +75,12 @@ _shown = option("Report")
 @scores_option()
 @confidence_option()
 @data_options()
+@option("Columns")(
+    "--like",
+    type=click.Path(),
+    metavar="RULE",
+    help="Take scores, columns and bounds from this saved rule, unless other options give them.",
+)
 @model_options("Rejection model (one of three)")
 @search_options()
 @holdout_options(
@@ -102,8 +109,9 @@ _shown = option("Report")
 @output_options("Write the page to this HTML file; without it, print the report as text.")
 def command(
     data: DataOptions,
-    scores: tuple[str, ...] | None,
+    scores: tuple[str, ...],
     confidence: tuple[str, ...],
+    like: str | None,
     model: ModelOptions,
     search: SearchOptions,
     split: HoldoutOptions,
@@ -117,9 +125,14 @@ def command(
     The page is one file that works offline: the decision, its numbers with intervals, what to
     beware of, what can be promised, and an explorer of all other bounds.
     """
-    asked = model.model_for(has_ood=data.has_ood)
+    if like is not None:
+        saved = SavedRule.load(like, scores, confidence)
+        data, scores, confidence = saved.columns(data), saved.names, saved.rule.confidence
+    asked = (None if like is None else saved.model(model, "report on")) or model.model_for(
+        has_ood=data.has_ood
+    )
     promise.check(search, resampling, held=split.holdout is not None)
-    out.check()
+    out.check(inputs=[*data.inputs, *([like] if like else [])])
     wanted = [scores, *options.compare] if scores else []
     rows = read_rows(data, wanted, confidence=confidence, group=split.group)
     if promise.guarantee is not None:
@@ -152,8 +165,10 @@ def command(
         ids=ids,
         command=command_line(data, names, confidence, split),
     )
-    report = write_page(rows, held, tuning, search=search, contents=contents, path=out.output)
-    _result(report, out).show(as_json=out.as_json)
+    report = write_page(rows, held, tuning, search=search, contents=contents, path=out.path)
+    if out.on_stdout:
+        click.echo(report.to_html())
+    _result(report, out).show(as_json=out.as_json, beside=out.on_stdout)
 
 
 def _result(report: Report, out: OutputOptions) -> Result:
@@ -162,4 +177,5 @@ def _result(report: Report, out: OutputOptions) -> Result:
     if out.output is None:
         return Result([Section([report.to_text().removesuffix("\n")])], {})
     cautions = [f"{one.level.capitalize()}: {one.text}" for one in report.cautions]
-    return Result([Section([report.decision, *cautions, f"The report is in {out.output}."])], {})
+    place = [] if out.path is None else [f"The report is in {out.path}."]
+    return Result([Section([report.decision, *cautions, *place])], {})

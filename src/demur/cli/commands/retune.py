@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from demur.cli.options import ModelOptions, SectionCommand, model_options
-from demur.cli.output import OutputOptions, output_options, save_file
+from demur.cli.output import OutputOptions, output_options
 from demur.cli.printing import (
     ONLY_THESE_OOD,
     Result,
@@ -38,18 +38,18 @@ def command(counts: str, model: ModelOptions, out: OutputOptions) -> None:
     TPR and FPR in steps of one percent.
     """
     asked = model.one_model()
-    out.check()
+    out.check(inputs=[counts])
     table = OperatingTable.load(counts)
     with infeasible_as_json(out.as_json):
         tuned = table.tune(asked)
-    save_file(out.output, tuned.rule.save)
+    out.save(tuned.rule.to_json)
     known = "all that can be optimal" if table.complete else "a selection, so it may not be optimal"
     notes = [
         f"The best of {len(table.thresholds):,} saved rules ({known}).",
         "The numbers are those of the rows it was tuned on, so they are optimistic.",
         ONLY_THESE_OOD,
     ]
-    if out.output is not None:
+    if out.path is not None:
         notes.append(f"The rule is in {out.output}.")
     data = {
         "rule": rule_data(tuned.rule),
@@ -60,4 +60,4 @@ def command(counts: str, model: ModelOptions, out: OutputOptions) -> None:
         "output": out.output,
     }
     section = Section([decision(tuned.rule, tuned.point)], notes=notes)
-    Result([section], data).show(as_json=out.as_json)
+    Result([section], data).show(as_json=out.as_json, beside=out.on_stdout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,9 +33,11 @@ from demur.cli.printing import (
     Points,
     Result,
     Section,
+    cautions,
     decision,
     infeasible_as_json,
     point_table,
+    rows_data,
     rule_data,
     seen_data,
 )
@@ -45,7 +47,9 @@ from demur.cli.resampling import (
     refuse_repeated_ids,
     tune_promised,
 )
+from demur.cli.saved import described
 from demur.cli.streaming import EngineOptions, engine_options, refuse_in_stream, tune_stream
+from demur.core.card import Card
 from demur.core.program import Number as Bound
 from demur.core.rates import evaluate
 from demur.core.rule import Rule
@@ -103,7 +107,7 @@ Examples:
 @output_options("Write the rule to this JSON file.")
 def command(
     data: DataOptions,
-    scores: tuple[str, ...] | None,
+    scores: tuple[str, ...],
     confidence: tuple[str, ...],
     model: ModelOptions,
     search: SearchOptions,
@@ -126,13 +130,16 @@ def command(
     asked = model.model_for(has_ood=data.has_ood)
     if guarantee is not None and search.fpr_of != "pooled":
         raise click.UsageError("--guarantee bounds the FPR of all OOD rows together")
-    out.check(report, counts)
+    out.check({"--report": report, "--counts": counts}, inputs=data.inputs)
     if engine.streams(data):
         needs = {"--holdout": split.holdout, "--guarantee": guarantee, "--report": report}
         refuse_in_stream(needs | {"--counts": counts, "--id": split.group, "--grid": search.grid})
         with infeasible_as_json(out.as_json):
             found = tune_stream(engine, data, scores, confidence, model, search)
-        _finish(found.tuned, {"tuned on": (found.point, found.sizes)}, out)
+        seen: Points = {"tuned on": (found.point, found.sizes)}
+        card = Card.of_counts(rows_data(found.sizes), asked, found.point, ood=search.fpr_of)
+        rule = described(found.tuned.rule, data, None, {}, card=card)
+        _finish(replace(found.tuned, rule=rule), seen, out)
         return
     rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
     if guarantee is not None:
@@ -146,7 +153,7 @@ def command(
             train, asked, guarantee, search=search, seed=split.seed, max_loss=max_loss
         )
         if report is None:
-            _finish_promised(promised, test, model.prior, out)
+            _finish_promised(promised, rows, split.group, (train, test), model.prior, out)
             return
     label = f"tuning on {train.n_id + train.n_ood:,} rows"
     with Progress(label), infeasible_as_json(out.as_json):
@@ -161,14 +168,16 @@ def command(
         write_page(rows, held, tuned, search=search, contents=contents, path=report)
         note(f"the report is in {report}")
     if promised is not None:
-        _finish_promised(promised, test, model.prior, out)
+        _finish_promised(promised, rows, split.group, (train, test), model.prior, out)
         return
-    seen = {"tuned on": train} | ({} if test is None else {"held out": test})
+    samples = {"tuned on": train} | ({} if test is None else {"held out": test})
     points: Points = {
         title: (evaluate(tuned.rule, sample, model=asked, ood_prior=model.prior), sample)
-        for title, sample in seen.items()
+        for title, sample in samples.items()
     }
-    _finish(tuned, points, out)
+    fresh = {kind: point for kind, (point, _) in points.items() if kind == "held out"}
+    rule = described(tuned.rule, data, split.group, fresh)
+    _finish(replace(tuned, rule=rule), points, out)
 
 
 def _samples(
@@ -196,13 +205,13 @@ def _counts(sample: Sample, search: SearchOptions) -> OperatingTable:
 def _finish(tuned: Tuning, points: Points, out: OutputOptions) -> None:
     """Save the rule and show what it does."""
     rule = tuned.rule
-    save_file(out.output, rule.save)
+    out.save(rule.to_json)
     if rule.confidence:
         note(
             "the rule reads the raw columns: confidences "
             f"({', '.join(rule.confidence)}) have a negative weight"
         )
-    _result(rule, tuned, points, out).show(as_json=out.as_json)
+    _result(rule, tuned, points, out).show(as_json=out.as_json, beside=out.on_stdout)
 
 
 def _result(rule: Rule, tuned: Tuning, points: Points, out: OutputOptions) -> Result:
@@ -223,12 +232,13 @@ def _result(rule: Rule, tuned: Tuning, points: Points, out: OutputOptions) -> Re
             "boxes": tuned.certificate.boxes,
             "unresolved": tuned.certificate.unresolved,
         },
+        "cautions": cautions(points),
         "output": out.output,
     }
     return Result(
         [
             Section([decision(rule, points["tuned on"][0])]),
-            Section(table=point_table(points)),
+            Section(table=point_table(points), notes=cautions(points)),
             Section([_weights(rule), advice, ONLY_THESE_OOD, *_place(out)]),
         ],
         data,
@@ -240,12 +250,14 @@ def _weights(rule: Rule) -> str:
 
 
 def _place(out: OutputOptions) -> list[str]:
-    return [] if out.output is None else [f"The rule is in {out.output}."]
+    return [] if out.path is None else [f"The rule is in {out.output}."]
 
 
 def _finish_promised(
     promised: CertifiedTuning | InfeasibleError,
-    test: Sample | None,
+    rows: ScoreTable,
+    group: str | None,
+    samples: tuple[Sample, Sample | None],
     prior: Bound | None,
     out: OutputOptions,
 ) -> None:
@@ -253,12 +265,28 @@ def _finish_promised(
     with infeasible_as_json(out.as_json):
         if isinstance(promised, InfeasibleError):
             raise promised
+    train, test = samples
     points: Points = {}
     if test is not None:
         fresh = evaluate(promised.rule, test, model=promised.model, ood_prior=prior)
         points = {"held out": (fresh, test)}
-    save_file(out.output, promised.rule.save)
-    _promised_result(promised, points, out).show(as_json=out.as_json)
+    # All rows that learned and tested it made the rule, and the bounds are those asked for.
+    card = Card.of_tuning(train, promised.model, promised.point)
+    card = card.with_entries(points={"certified": _promise_data(promised)})
+    seen = {kind: point for kind, (point, _) in points.items()}
+    rule = described(promised.rule, rows.options, group, seen, card=card)
+    out.save(rule.to_json)
+    result = _promised_result(replace(promised, rule=rule), points, out)
+    result.show(as_json=out.as_json, beside=out.on_stdout)
+
+
+def _promise_data(promised: CertifiedTuning) -> dict[str, float]:
+    """Return what is promised, under the names of the rates."""
+    data: dict[str, float] = {bound.quantity: float(bound.value) for bound in promised.model.bounds}
+    data |= {"selective_risk": promised.selective_risk, "confidence": promised.confidence}
+    if promised.expected_cost is not None:
+        data["expected_cost"] = promised.expected_cost
+    return {name: value for name, value in data.items() if not math.isnan(value)}
 
 
 def _promised_result(promised: CertifiedTuning, points: Points, out: OutputOptions) -> Result:
@@ -282,7 +310,7 @@ def _promised_result(promised: CertifiedTuning, points: Points, out: OutputOptio
     return Result(
         [
             Section([decision(rule, promised.point), seen]),
-            Section(promise, table=point_table(points) if points else None),
+            Section(promise, point_table(points) if points else None, cautions(points)),
             Section([_weights(rule), promised.caveat, *_place(out)]),
         ],
         data,
