@@ -85,12 +85,12 @@ CASES = {
         ["need OOD rows", "--ood"],
     ),
     "no number": (
-        ["tune", "scores.csv", *SCORES, "--min-tpr", "80%"],
-        ["'80%' is not a number such as 0.8 or 1/3"],
+        ["tune", "scores.csv", *SCORES, "--min-tpr", "80 per cent"],
+        ["'80 per cent' is not a number such as 0.8, 80% or 1/3"],
     ),
     "out of range": (
         ["tune", "scores.csv", *SCORES, *TUNE, "--min-tpr", "1.01"],
-        ["min_tpr must be in [0, 1], got 1.01"],
+        ["'1.01' is not a share from 0 to 1"],
     ),
     "no rule": (
         ["evaluate", "scores.csv", "scores.csv", "--loss", "is_wrong"],

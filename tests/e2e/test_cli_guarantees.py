@@ -49,7 +49,9 @@ def test_certify_refuses_weights_and_nonsense(tmp_path):
         (["--weight", "msp"], "weight"),
         (["--confidence", "1.5"], "'--confidence': '1.5' is not between 0 and 1"),
         (["--max-loss", "-1"], "max_loss must be a positive number, got -1"),
-        (["--confidence", "high"], "not a number"),
+        (["--level", "high"], "not a number"),
+        (["--confidence", "high"], "--confidence: 'high' is not one of the scores 'knn'"),
+        (["--confidence", ".9", "--level", ".9"], "the level is given twice"),
         (["--prior", ".2", "--prior-range", ".1", ".3"], "leave out one of the two"),
         (
             ["--prior", ".2", "--prior-range", ".1", ".3", "--min-tpr", ".5"],

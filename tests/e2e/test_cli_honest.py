@@ -185,7 +185,7 @@ def test_prior_from_unlabelled_rows(tmp_path):
     low, high = (float(end) for end in re.search(r"--prior-range (\S+) (\S+)", text).groups())
     # Rounded outwards, so that nothing of the interval is left out.
     assert 0 <= found["low"] - low < 1e-4 and 0 <= high - found["high"] < 1e-4
-    assert "together with confidence 0.9; for 0.95, give --confidence 0.975" in text
+    assert "together with confidence 0.9; for 0.95, give --level 0.975" in text
     write_table(fresh.filter(fresh["is_ood"].cast("bool")), tmp_path / "today.csv")
     assert "certify" not in done(tmp_path, *common)  # it takes no share of 1
     certify = ["certify", "r.json", "fresh.csv", *COLUMNS, "--prior-range", ".1", ".4", "--json"]

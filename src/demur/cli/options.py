@@ -206,7 +206,7 @@ class SectionCommand(click.Command):
                 type=click.Path(),
                 metavar="FILE",
                 expose_value=False,
-                help="Take options not given from here; by default from demur.toml, if there is one.",
+                help="Take options not given from here; by default from demur.toml.",
             )
         )
 
@@ -221,7 +221,7 @@ class SectionCommand(click.Command):
                 # Told by the parsing below, with all that belongs to it.
                 given = {"help": True}
             if not given.get("help"):
-                ctx.default_map = project_values(self, given)
+                ctx.default_map = project_values(self, str(ctx.info_name), given)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import click
@@ -319,6 +319,11 @@ def rule_data(rule: Rule) -> dict[str, Any]:
     """Return a rule for JSON, as `Rule.save` writes it."""
     data: dict[str, Any] = json.loads(rule.to_json())
     return data
+
+
+def bare_rule_data(rule: Rule) -> dict[str, Any]:
+    """Return a rule for JSON without its card, which is in its file or of no use."""
+    return rule_data(replace(rule, card=None))
 
 
 def rows_data(data: Sample | Overview) -> dict[str, Any]:

@@ -47,21 +47,22 @@ class ProjectEntry(NamedTuple):
     value: Any
 
 
-def project_values(command: click.Command, given: Mapping[str, Any]) -> dict[str, Any]:
+def project_values(command: click.Command, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that a project file has for a command, by the names of its parameters.
 
-    `given` is what the command line says; what excludes it is left out.
+    `name` is how the command is called, `given` what the command line says: what that excludes is
+    left out.
     """
     path = _find(given.get("project"))
     if path is None:
         return {}
-    entries = _for_command(_read(path), command, path.parent)
+    entries = _for_command(_read(path), name, path.parent)
     known = {param.name for param in command.params}
     typed = {name for name, value in given.items() if _is_given(value)}
     used = {
-        name: entry
-        for name, entry in entries.items()
-        if name in known and name not in typed and not _excluded(name, typed)
+        target: entry
+        for target, entry in entries.items()
+        if target in known and target not in typed and not _excluded(target, typed)
     }
     if used:
         note(f"from {path}: " + ", ".join(entry.shown for entry in used.values()))
@@ -133,11 +134,9 @@ def _value(path: Path, section: str, name: str, value: Any) -> Any:
     return value
 
 
-def _for_command(
-    found: Mapping[str, Any], command: click.Command, folder: Path
-) -> dict[str, ProjectEntry]:
+def _for_command(found: Mapping[str, Any], command: str, folder: Path) -> dict[str, ProjectEntry]:
     """Return the entries under the names of the command's parameters."""
-    judges = command.name in ("evaluate", "certify", "prior", "apply")
+    judges = command in ("evaluate", "certify", "prior", "apply")
     entries: dict[str, ProjectEntry] = {}
     for name, value in found.items():
         target = name
@@ -156,19 +155,19 @@ def _for_command(
     return entries
 
 
-def _path_target(name: str, command: click.Command) -> str:
+def _path_target(name: str, command: str) -> str:
     """Return the parameter that a path stands for; empty where it stands for none."""
-    judges = command.name in ("evaluate", "certify", "prior")
+    judges = command in ("evaluate", "certify", "prior")
     if name == "data":
-        return "data" if command.name in ("tune", "estimate", "compare", "report") else ""
+        return "data" if command in ("tune", "estimate", "compare", "report") else ""
     if name == "fresh":
         return "data" if judges else ""
     if name == "rule":
-        return "output" if command.name == "tune" else ("rule" if judges else "")
-    if name == "counts" and command.name not in ("tune", "retune"):
+        return "output" if command == "tune" else ("rule" if judges else "")
+    if name == "counts" and command not in ("tune", "retune"):
         return ""
     if name == "report":
-        return {"tune": "report", "report": "output"}.get(str(command.name), "")
+        return {"tune": "report", "report": "output"}.get(command, "")
     return name
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from demur.core.models import Bound, RejectionModel
+from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
@@ -80,8 +80,21 @@ def _whose(bound: Bound) -> str:
 
 def value_at(point: OperatingPoint, bound: Bound) -> float:
     """Return what a point has of a bounded quantity; NaN where it has nothing."""
+    if bound.ood_set is not None:
+        return _value_of_sets(point, bound)
     value: float | None = getattr(point, bound.quantity)
     return math.nan if value is None else value
+
+
+def _value_of_sets(point: OperatingPoint, bound: Bound) -> float:
+    """Return the value for one OOD set, or the worst of all."""
+    sets = point.fpr_by_set
+    rates = [v for name, v in sets.items() if bound.ood_set in (EACH_SET, name)]
+    fpr = max(rates, default=math.nan)
+    if bound.quantity == "fpr" or point.ood_prior is None:
+        return fpr if bound.quantity == "fpr" else math.nan
+    id_part, ood_part = (1 - point.ood_prior) * point.tpr, point.ood_prior * fpr
+    return id_part / (id_part + ood_part) if id_part + ood_part else math.nan
 
 
 def bounds_met(model: RejectionModel, point: OperatingPoint) -> dict[str, bool]:

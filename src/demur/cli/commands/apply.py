@@ -186,7 +186,8 @@ def _result(decider: Decider, out: OutputOptions) -> Result:
     lacking = f"; {decider.missing:,} rows lack a score" if decider.missing else ""
     facts = [f"accepted {decider.accepted:,} of {decider.rows:,} rows{share}{lacking}"]
     counts = {"rows": decider.rows, "accepted": decider.accepted, "missing": decider.missing}
-    seen = {"warnings": decider.ranges.warnings(), "output": out.output}
+    warned = decider.ranges.warnings()
+    seen = {"output": out.output} | ({"warnings": warned} if warned else {})
     return Result([Section(facts)], counts | seen)
 
 

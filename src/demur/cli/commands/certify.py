@@ -22,7 +22,15 @@ from demur.cli.options import (
     option,
 )
 from demur.cli.output import Progress, json_option, note
-from demur.cli.printing import Result, ResultTable, Section, rate, rows_data, rule_data, verdict
+from demur.cli.printing import (
+    Result,
+    ResultTable,
+    Section,
+    bare_rule_data,
+    rate,
+    rows_data,
+    verdict,
+)
 from demur.cli.saved import SavedRule
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule
@@ -112,7 +120,7 @@ def command(
             sides="two" if two_sided else "one",
         )
     described = {
-        "rule": rule_data(loaded),
+        "rule": bare_rule_data(loaded),
         "model": None if asked is None else asked.to_data(),
         "rows": rows_data(sample),
         "holds": promise.holds,

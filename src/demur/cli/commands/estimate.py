@@ -31,10 +31,10 @@ from demur.cli.printing import (
     Result,
     ResultTable,
     Section,
+    bare_rule_data,
     infeasible_as_json,
     rate,
     rows_data,
-    rule_data,
 )
 from demur.cli.resampling import ResamplingOptions, folds_option, resampling_options
 from demur.core.rates import OperatingPoint
@@ -112,7 +112,7 @@ def command(
     facts = [f"Rules tuned for {paper_text(asked)}, such as: accept when {formula(rule)}"]
     table = _table(tuned.point, cross, found)
     data_out = {
-        "rule": rule_data(rule),
+        "rule": bare_rule_data(rule),
         "model": asked.to_data(),
         "rows": rows_data(sample),
         "tuned": asdict(tuned.point),

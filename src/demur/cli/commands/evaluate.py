@@ -23,11 +23,11 @@ from demur.cli.printing import (
     Result,
     ResultTable,
     Section,
+    bare_rule_data,
     cautions,
     decision,
     point_table,
     rate,
-    rule_data,
     seen_data,
     verdict,
 )
@@ -125,7 +125,7 @@ def _result(
         Section(table=point_table(points), notes=cautions(points)),
     ]
     data: dict[str, Any] = {
-        "rule": rule_data(rule),
+        "rule": bare_rule_data(rule),
         "model": None if asked is None else asked.to_data(),
         "point": seen_data(*seen),
         "bounds_met": dict(met),

@@ -21,7 +21,7 @@ from demur.cli.options import (
     option,
 )
 from demur.cli.output import caution, json_option, note
-from demur.cli.printing import Result, Section, rows_data, rule_data
+from demur.cli.printing import Result, Section, bare_rule_data, rows_data
 from demur.cli.saved import SavedRule
 from demur.core.program import Number as Bound
 from demur.core.wording import formula
@@ -80,7 +80,7 @@ def command(
     found = estimate_prior(loaded, in_use, validation=sample, confidence=float(told.level))
     facts = [f"Rule: accept when {formula(loaded)}. {len(in_use):,} inputs in use."]
     described = {
-        "rule": rule_data(loaded),
+        "rule": bare_rule_data(loaded),
         "rows": rows_data(sample),
         "deployed": len(in_use),
     }
