@@ -218,6 +218,11 @@ def rule_on(
         )
     senses = dict(zip(rule.score_names or names, names, strict=True))
     _check_confidence(confidence, set(names))
+    for name, weight in zip(names, rule.direction, strict=True):
+        if name in confidence and weight > 0:
+            raise InvalidInputError(
+                f"--confidence: the rule takes more of {name!r} for more doubt: is it that column?"
+            )
     confidence = confidence or tuple(senses[name] for name in rule.confidence)
     return replace(rule, score_names=names, confidence=confidence), names
 
