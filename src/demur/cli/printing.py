@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import click
@@ -288,8 +288,8 @@ def _count(weight: float) -> str:
 
 
 def rule_data(rule: Rule) -> dict[str, Any]:
-    """Return a rule for JSON, as `Rule.save` writes it."""
-    data: dict[str, Any] = json.loads(rule.to_json())
+    """Return a rule for JSON, as `Rule.save` writes it, without the card."""
+    data: dict[str, Any] = json.loads(replace(rule, card=None).to_json())
     return data
 
 
