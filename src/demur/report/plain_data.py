@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from demur.core.rule import Rule
@@ -132,5 +132,5 @@ def prior_data(found: PriorEstimate) -> dict[str, Any]:
 
 def rule_data(rule: Rule) -> dict[str, Any]:
     """Return a rule as `Rule.save` writes it."""
-    data: dict[str, Any] = json.loads(rule.to_json())
+    data: dict[str, Any] = json.loads(replace(rule, card=None).to_json())
     return data
