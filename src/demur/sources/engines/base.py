@@ -20,7 +20,6 @@ from demur.core.rule import Rule
 from demur.core.scores import ScoreColumns
 from demur.core.source import MEMORY, Cells, Histogram, Measure, Overview, Rows, Strip, Tally
 from demur.errors import InvalidInputError
-from demur.sources.columns import Missing, Roles
 from demur.sources.counting.cells import CellFinder, joined_rows, take
 from demur.sources.counting.histograms import HistogramCounter
 from demur.sources.engines import expressions as ex
@@ -33,6 +32,7 @@ from demur.sources.engines.group_sums import (
     overview_of,
     tallies_of,
 )
+from demur.sources.open import Missing, Roles
 
 _LARGEST = float(np.finfo(np.float64).max)
 

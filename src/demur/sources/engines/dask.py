@@ -20,13 +20,13 @@ from demur.core.columns import check_names
 from demur.core.rule import Rule
 from demur.core.source import MEMORY, Cells, Histogram, Measure, Overview, Rows, Strip, Tally
 from demur.errors import DemurError, InvalidInputError, MissingExtraError
-from demur.sources.columns import Missing, Roles
 from demur.sources.counting.cells import joined_rows, take
 from demur.sources.counting.histograms import merged_histograms
 from demur.sources.engines.base import BaseSource
 from demur.sources.engines.expressions import StandardRows, Table
 from demur.sources.engines.frames import BatchedSource, labelled_groups, standard_rows
 from demur.sources.engines.group_sums import merged_tallies, overview_of, regrouped
+from demur.sources.open import Missing, Roles
 
 # Histograms that one task adds up.
 _FAN = 8

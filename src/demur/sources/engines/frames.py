@@ -14,11 +14,11 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.scores import ScoreColumns
 from demur.core.source import MEMORY, Measure, Overview, Rows, Sum, Tally
-from demur.sources.columns import Missing, Roles
 from demur.sources.counting.cells import joined_rows, take
 from demur.sources.engines.base import BatchCounting
 from demur.sources.engines.expressions import StandardRows, Table
 from demur.sources.engines.group_sums import grouped, overview_of, tally_of
+from demur.sources.open import Missing, Roles
 
 _BATCH = 1 << 17
 
