@@ -22,12 +22,15 @@ from demur.core.sample import Sample
 from demur.metrics.areas import area_under_ccr, area_under_steps
 from demur.metrics.rates import Per, Rates, check_correctness, tie_groups
 from demur.metrics.rules import SingleScore, from_nothing, given
-from demur.tuning.boundary import Lines, Rules, settle, settled_lines
 from demur.tuning.directions import direction_set
 from demur.tuning.operating_points import (
+    Lines,
+    Rules,
     Search,
     cell_lines,
     is_swept,
+    settle,
+    settled_lines,
     sweep_along,
     swept_directions,
 )

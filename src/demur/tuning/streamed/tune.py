@@ -54,9 +54,9 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import Histogram, Measure, Overview, ScoreSource
 from demur.errors import InvalidInputError
-from demur.tuning.boundary import Line
 from demur.tuning.directions import DirectionSet, direction_set
 from demur.tuning.infeasible import infeasible_error
+from demur.tuning.operating_points import Line
 from demur.tuning.prepared import Prepared, spread
 from demur.tuning.result import Certificate, Exact, Tuning
 from demur.tuning.streamed.cells import (
