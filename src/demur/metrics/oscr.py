@@ -29,6 +29,7 @@ from demur.tuning.operating_points import (
     Search,
     cell_lines,
     is_swept,
+    quarters,
     settle,
     settled_lines,
     sweep_along,
@@ -171,7 +172,7 @@ def _swept(points: Points, direction: tuple[float, ...]) -> _CandidateSegments:
 
 def _beside_ood(points: Points, settled: bool) -> Iterator[_CandidateSegments]:
     """Yield the rules that stop just below an OOD point."""
-    chart = direction_set("nonneg").charts[0]
+    chart = quarters(direction_set("nonneg"))[0]
     x, y = chart.coordinates(points.scores)
     # Pivots are the points with mass in the first place: here OOD.
     merged = reference.merge(x, y, points.ood.sum(axis=0), points.id[None], points.loss)

@@ -15,8 +15,7 @@ from typing import Literal
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
-from demur._kernels import exact
-from demur._kernels.engines import Optima
+from demur._kernels.exact import best_first, may_beat, quotients_are_exact
 from demur._kernels.reference import BoundsTable
 from demur.core.paper_models import TprFprModel
 from demur.core.points import Points
@@ -207,7 +206,7 @@ def _frontier(
     lines: LazyLines,
     columns: ScoreColumns,
 ) -> Frontier:
-    masses = _by_cell(_weights(totals, best), cells)
+    masses = _by_cell(best.weights(totals), cells)
     accepted_id, accepted_ood, accepted_loss = np.moveaxis(masses, -1, 0)
     return Frontier(
         min_tpr=np.array(tprs, float),
@@ -250,17 +249,6 @@ def ascending(name: str, levels: Sequence[Number]) -> list[Fraction]:
     return exact_levels
 
 
-def _weights(totals: Totals, best: Rules) -> FloatArray:
-    """Return accepted ID, OOD and loss of each rule, shape (rules, 3)."""
-    return np.column_stack(
-        [
-            best.id * 2.0**-totals.id_exponent,
-            best.ood * 2.0**-totals.ood_exponent,
-            best.loss * 2.0**-totals.loss_exponent,
-        ]
-    )
-
-
 def _by_cell(rows: FloatArray, cells: IntArray) -> FloatArray:
     """Return the row of each cell, NaN for cell -1."""
     table: FloatArray = np.vstack([rows, np.full(rows.shape[1], np.nan)])[cells]
@@ -301,7 +289,7 @@ class Surface:
     def __init__(self, levels: Levels, points: Points) -> None:
         self._min_id, self._max_ood = levels.min_id, levels.max_ood
         totals = points.totals
-        self._is_exact = exact.quotients_are_exact(float(totals.loss), float(totals.id))
+        self._is_exact = quotients_are_exact(float(totals.loss), float(totals.id))
         self._best = Rules.none(points.scores.shape[1])
         self._cells = np.full(levels.shape, -1)
         self._waiting: list[tuple[Rules, IntArray]] = []
@@ -319,9 +307,7 @@ class Surface:
         nI, nO, L = batch.id[met], batch.ood[:, met].sum(axis=0), batch.loss[met]
         best, rival = self._best, self._cells.ravel()[place]
         rivals = [np.append(mass, 0)[rival] for mass in (best.id, best.ood, best.loss)]
-        new = exact.may_beat(
-            (nI, nO, L), (rivals[0], rivals[1], rivals[2]), is_exact=self._is_exact
-        )
+        new = may_beat((nI, nO, L), (rivals[0], rivals[1], rivals[2]), is_exact=self._is_exact)
         if not new.any():
             return
         rules = Rules(nI[new], nO[new], L[new], batch.lines(met[new]))
@@ -346,7 +332,7 @@ class Surface:
         self._waiting = []
         joint = Rules.joined(*(rules for rules, _ in parts))
         places = np.concatenate([place for _, place in parts])
-        order = exact.best_first(joint.id, joint.ood, joint.loss)
+        order = best_first(joint.id, joint.ood, joint.loss)
         grid = np.full(self._cells.size, len(order))
         np.minimum.at(grid, places[order], np.arange(len(order)))
         grid = np.minimum.accumulate(grid.reshape(self._cells.shape)[::-1], axis=0)[::-1]
@@ -365,21 +351,8 @@ def best_for_all_bounds(
     # Engines bound the OOD mass of all sets together, and take it that losses are those of ID
     # mass.
     if len(levels.max_ood) == 1 and not points.loss[points.id == 0].any():
-        return _different(prepared.all_bounds(allowed, levels.min_id, levels.max_ood[0]))
+        return Rules.distinct(prepared.all_bounds(allowed, levels.min_id, levels.max_ood[0]))
     return _one_by_one(prepared, allowed, levels)
-
-
-def _different(best: Optima) -> tuple[Rules, IntArray]:
-    """Return the different rules among those for all pairs of bounds, and which is where."""
-    able = np.flatnonzero(best.id > 0)
-    lines = np.column_stack([best.weights.reshape(-1, 2), best.v.ravel()])[able]
-    # A half-plane was found for one accepted set, so that its line tells rules apart.
-    keys = np.ascontiguousarray(lines).view(np.dtype((np.void, lines.strides[0]))).ravel()
-    _, first, rules = np.unique(keys, return_index=True, return_inverse=True)
-    index = np.full(best.id.shape, -1)
-    index.flat[able] = rules
-    masses = (mass.ravel()[able[first]] for mass in (best.id, best.ood, best.loss))
-    return Rules(next(masses), next(masses), next(masses), lines[first]), index
 
 
 def _one_by_one(

@@ -18,18 +18,21 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels import reference
+from demur._kernels.engines import Optima
 from demur.core.points import Points
+from demur.core.program import Totals
 from demur.core.scores import combine, midway
 from demur.errors import InvalidInputError
 from demur.tuning.directions import (
     Directions,
     DirectionSet,
-    Quarter,
     direction_set,
     grid_directions,
 )
 from demur.tuning.prepared import spread
 from demur.tuning.result import Exact, Grid
+
+Search = Exact | Grid | None
 
 Lines = Callable[[IntArray], FloatArray]
 """Weights of the scores and threshold, shape (rows, k + 1), of the rows asked for."""
@@ -85,6 +88,19 @@ class Rules(NamedTuple):
         weights = np.array([(*line.direction, line.threshold) for line in lines])
         return cls(masses[0], masses[1], masses[2], weights)
 
+    @classmethod
+    def distinct(cls, best: Optima) -> tuple[Rules, IntArray]:
+        """Return the different ones of the optima for all pairs of bounds, and which is where."""
+        able = np.flatnonzero(best.id > 0)
+        lines = np.column_stack([best.weights.reshape(-1, 2), best.v.ravel()])[able]
+        # A half-plane was found for one accepted set, so that its line tells rules apart.
+        keys = np.ascontiguousarray(lines).view(np.dtype((np.void, lines.strides[0]))).ravel()
+        _, first, rules = np.unique(keys, return_index=True, return_inverse=True)
+        index = np.full(best.id.shape, -1)
+        index.flat[able] = rules
+        masses = (mass.ravel()[able[first]] for mass in (best.id, best.ood, best.loss))
+        return cls(next(masses), next(masses), next(masses), lines[first]), index
+
     def take(self, rows: IntArray | BoolArray | slice) -> Rules:
         """Return some of the rules."""
         return Rules(self.id[rows], self.ood[rows], self.loss[rows], self.lines[rows])
@@ -92,6 +108,16 @@ class Rules(NamedTuple):
     def found(self) -> BoolArray:
         """Return which rules have a line."""
         return ~np.isnan(self.lines[:, -1])
+
+    def weights(self, totals: Totals) -> FloatArray:
+        """Return accepted ID, OOD and loss of each rule as weights, shape (rules, 3)."""
+        return np.column_stack(
+            [
+                self.id * 2.0**-totals.id_exponent,
+                self.ood * 2.0**-totals.ood_exponent,
+                self.loss * 2.0**-totals.loss_exponent,
+            ]
+        )
 
 
 def settle(points: Points, rules: Rules, directions: Directions) -> tuple[Rules, BoolArray]:
@@ -192,9 +218,6 @@ def _accepts(points: Points, accepted: BoolArray, rules: Rules) -> BoolArray:
     return met
 
 
-Search = Exact | Grid | None
-
-
 class RuleBatch(NamedTuple):
     """Accepted masses of some rules, and their lines on request."""
 
@@ -203,6 +226,36 @@ class RuleBatch(NamedTuple):
     """Shape (sets, n)."""
     loss: IntArray
     lines: Lines
+
+
+@dataclass(frozen=True, slots=True)
+class Quarter:
+    """Directions from one axis to the next: ``p*start + q*stop`` with p, q >= 0.
+
+    It swaps and flips the two scores so that its directions get two non-negative weights; swaps and
+    sign changes are exact in floating point.
+    """
+
+    start: tuple[int, int]
+    stop: tuple[int, int]
+
+    def coordinates(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the scores along `start` and `stop`."""
+        return _along(self.start, scores), _along(self.stop, scores)
+
+
+_AXES = [(1, 0), (0, 1), (-1, 0), (0, -1)]
+_QUARTERS = [Quarter(_AXES[i], _AXES[(i + 1) % 4]) for i in range(4)]
+
+
+def quarters(allowed: DirectionSet) -> list[Quarter]:
+    """Return the quarter turns that a set of directions covers."""
+    return [_QUARTERS[quarter] for quarter in allowed.quarters]
+
+
+def _along(axis: tuple[int, int], scores: FloatArray) -> FloatArray:
+    column = scores[:, 0] if axis[0] else scores[:, 1]
+    return column if sum(axis) > 0 else -column
 
 
 def operating_points(
@@ -218,7 +271,7 @@ def operating_points(
         for direction in swept_directions(points, directions, search):
             yield _swept(points, direction)
         return
-    for chart in direction_set(directions).charts:
+    for chart in quarters(direction_set(directions)):
         x, y = chart.coordinates(points.scores)
         merged = reference.merge(x, y, points.id, points.ood, points.loss)
         for cells in reference.pivot_cells(merged):
