@@ -28,6 +28,8 @@ class Alphabet:
 PLAIN = Alphabet("-", "*", "<=", ".6g", ".6g")
 TYPOGRAPHIC = Alphabet("\u2212", "\u00d7", "≤", ".4g", ".5g")
 
+# 0.07 times 10,000 is 700.0000000000001 in floats.
+_FUZZ = 1e-7
 _UPPER = {"tpr": "TPR", "fpr": "FPR"}
 
 
@@ -152,3 +154,25 @@ def objective_at(model: RejectionModel) -> str:
     """Return what the model optimises, and where: *selective risk at TPR(0.8), FPR(0.1)*."""
     at = f" at {paper_text(model)}" if model.bounds else ""
     return objective_name(model) + at
+
+
+def at_least_text(bound: float, digits: int) -> str:
+    """Return a lower bound with so many decimals, rounded down.
+
+    Examples
+    --------
+    >>> at_least_text(0.77687, 4), at_least_text(0.8, 4)
+    ('0.7768', '0.8000')
+    """
+    return f"{math.floor(bound * 10**digits + _FUZZ) / 10**digits:.{digits}f}"
+
+
+def at_most_text(bound: float, digits: int) -> str:
+    """Return an upper bound with so many decimals, rounded up.
+
+    Examples
+    --------
+    >>> at_most_text(0.194804, 5), at_most_text(0.1, 5)
+    ('0.19481', '0.10000')
+    """
+    return f"{math.ceil(bound * 10**digits - _FUZZ) / 10**digits:.{digits}f}"

@@ -12,8 +12,8 @@ from demur.core.rates import OperatingPoint
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.certified_rule import Certified
 from demur.guarantees.certified_tuning import CertifiedTuning
-from demur.guarantees.intervals import Interval
-from demur.guarantees.prior import Prior, PriorEstimate, cost_range, precision_range, prior_range
+from demur.guarantees.intervals import Interval, Prior, cost_range, precision_range, prior_range
+from demur.guarantees.prior import PriorEstimate
 from demur.guarantees.resampling.bootstrap import Bootstrap
 from demur.guarantees.resampling.cross import CrossTuning
 from demur.report.case import Case

@@ -15,7 +15,8 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.guarantees.certified_tuning import CertifiedTuning
-from demur.guarantees.prior import Prior, PriorEstimate
+from demur.guarantees.intervals import Prior
+from demur.guarantees.prior import PriorEstimate
 from demur.guarantees.resampling.bootstrap import Bootstrap
 from demur.guarantees.resampling.cross import CrossTuning
 from demur.report.case import Case, is_zero_one

@@ -12,9 +12,8 @@ from typing import Any
 
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
-from demur.core.wording import TYPOGRAPHIC, formula
+from demur.core.wording import TYPOGRAPHIC, at_least_text, at_most_text, formula
 from demur.core.wording import score_names as numbered_names
-from demur.guarantees.intervals import at_least_text, at_most_text
 
 ONLY_THESE_OOD = (
     "Every FPR holds for OOD inputs like the OOD rows supplied, and only for them. "

@@ -16,9 +16,9 @@ from demur.cli.output import Progress, json_option
 from demur.cli.printing import Result, ResultTable, Section, rate, rows_data, rule_data, verdict
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule
-from demur.core.wording import formula
+from demur.core.wording import at_least_text, at_most_text, formula
 from demur.guarantees.certified_rule import Certified, certify
-from demur.guarantees.intervals import Interval, at_least_text, at_most_text
+from demur.guarantees.intervals import Interval
 
 _EXAMPLES = """\b
 Examples:

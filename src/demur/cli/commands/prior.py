@@ -17,8 +17,7 @@ from demur.cli.output import json_option
 from demur.cli.printing import Result, Section, rows_data, rule_data
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule
-from demur.core.wording import formula
-from demur.guarantees.intervals import at_least_text, at_most_text
+from demur.core.wording import at_least_text, at_most_text, formula
 from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.report.plain_data import prior_data
 from demur.report.promises import prior_text

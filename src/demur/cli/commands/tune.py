@@ -291,7 +291,7 @@ def _promised_result(promised: CertifiedTuning, points: Points, out: OutputOptio
 
 def _promise(promised: CertifiedTuning) -> str:
     """Return what is promised; a rule that accepts nothing has no selective risk."""
-    from demur.guarantees.intervals import at_most_text
+    from demur.core.wording import at_most_text
     from demur.guarantees.requirements import asked_text
 
     said = []
