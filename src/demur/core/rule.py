@@ -238,12 +238,12 @@ class Rule:
 
     def to_json(self) -> str:
         """Return the rule and its card as strict JSON; numbers round-trip exactly."""
-        return rule_text(self)
+        return _as_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> Rule:
         """Read a rule written by `to_json`, of this version of the format or an older one."""
-        return read_rule(text)
+        return _from_json(text)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the rule to `path`; an interrupted write leaves the old file as it was."""
@@ -266,7 +266,7 @@ def _direction(weights: Any) -> tuple[float, ...]:
     return tuple(float(weight) for weight in _arrays.real_vector("direction", weights))
 
 
-def rule_text(rule: Rule) -> str:
+def _as_json(rule: Rule) -> str:
     """Return a rule as strict JSON."""
     data = {
         "format": FORMAT,
@@ -283,7 +283,7 @@ def rule_text(rule: Rule) -> str:
     return json.dumps(data, indent=2, allow_nan=False)
 
 
-def read_rule(text: str) -> Rule:
+def _from_json(text: str) -> Rule:
     """Read a rule of version 1 or 2."""
     if not isinstance(text, str):
         raise InvalidInputError(f"the rule must be JSON text, got {type(text).__name__}")

@@ -1,6 +1,7 @@
 """`optimum`: the optimal rule of a model for known distributions.
 
 The cost-based model has a closed form (Theorem 1 of the paper), bounded models are linear programs.
+
 Scaling c leaves the selective risk and the precision as they are and lowers the FPR, so that
 *some* optimum has TPR = phi_min (not every one: the lemma of the paper that says so is wrong,
 its program is right). With ``w = c / TPR(c)`` both models are then one linear program,
@@ -33,6 +34,15 @@ from demur.errors import InvalidInputError
 from demur.population.bayes import FiniteProblem
 from demur.population.result import PopulationOptimum, assemble, direction, operating_point
 from demur.population.thresholds import Bounds, infeasible_error, threshold_curve
+
+# Numbers closer than this, relative to their size, are equal up to rounding.
+_ROUNDING = 1e-12
+_EPS = float(np.finfo(np.float64).eps)
+# Far more prices than ever needed; each step about halves their range.
+_MAX_STEPS = 1000
+# Primal values closer to a limit than this are on it; HiGHS keeps its limits to 1e-7.
+_HIGHS_TOLERANCE = 1e-7
+_HIGHS_INFEASIBLE = 2
 
 
 def optimum(
@@ -116,16 +126,6 @@ def _cost_optimum(
         rule=rule,
         point=operating_point(problem, model, scores[:, 0], accept),
     )
-
-
-# Numbers closer than this, relative to their size, are equal up to rounding.
-_ROUNDING = 1e-12
-_EPS = float(np.finfo(np.float64).eps)
-# Far more prices than ever needed; each step about halves their range.
-_MAX_STEPS = 1000
-# Primal values closer to a limit than this are on it; HiGHS keeps its limits to 1e-7.
-_HIGHS_TOLERANCE = 1e-7
-_HIGHS_INFEASIBLE = 2
 
 
 class _Inputs(NamedTuple):

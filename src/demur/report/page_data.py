@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,8 +14,8 @@ import numpy.typing as npt
 from demur._arrays import FloatArray, IntArray
 from demur.core.models import RejectionModel
 from demur.core.program import Number
+from demur.core.wording import score_titles
 from demur.report.explorer import Counts
-from demur.report.wording import score_names, strict
 
 if TYPE_CHECKING:
     from demur.report.report import Report
@@ -63,7 +65,7 @@ def page_data(report: Report) -> dict[str, Any]:
     """Return plain data, arrays packed."""
     explorer = report.explorer
     return {
-        "scores": list(score_names(report.rule)),
+        "scores": list(score_titles(report.rule)),
         "named": report.rule.score_names is not None,
         "zeroOne": report.zero_one,
         "hasOod": explorer.has_ood,
@@ -207,3 +209,12 @@ def packed(array: npt.ArrayLike, *, single: bool = False) -> dict[str, str]:
     else:
         kind, stored = "f8", values.astype("<f8")
     return {"type": kind, "data": base64.b64encode(stored.tobytes()).decode("ascii")}
+
+
+def strict(item: Any) -> Any:
+    """Return nested data that JSON can hold: what is not finite becomes None."""
+    if isinstance(item, Mapping):
+        return {str(key): strict(value) for key, value in item.items()}
+    if isinstance(item, (list, tuple)):
+        return [strict(value) for value in item]
+    return None if isinstance(item, float) and not math.isfinite(item) else item

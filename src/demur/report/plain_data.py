@@ -6,14 +6,15 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import demur
 from demur.core.rule import Rule
+from demur.core.wording import rule_text
 from demur.guarantees.certified_tuning import CertifiedTuning
 from demur.guarantees.prior import PriorEstimate
 from demur.guarantees.resampling.bootstrap import Bootstrap, ResampledRate
 from demur.guarantees.resampling.cross import CrossTuning
 from demur.report.explorer import Counts, Explorer
-from demur.report.wording import rule_text, strict
-from demur.versions import versions
+from demur.report.page_data import strict
 
 if TYPE_CHECKING:
     from demur.report.report import Report
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def report_data(report: Report) -> dict[str, Any]:
     """Return a report as nested dicts, lists, numbers and texts."""
     data: dict[str, Any] = {
-        "demur": versions()["demur"],
+        "demur": demur.__version__,
         "title": report.title,
         "decision": report.decision,
         "evidence": report.evidence,

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from demur.core.models import Quantity, RejectionModel
 from demur.core.rates import OperatingPoint
+from demur.core.wording import PERCENT_SIGN, RATE_NAMES, Range, outwards, percent, rule_text
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.certified_rule import Certified
 from demur.guarantees.certified_tuning import CertifiedTuning
@@ -19,7 +20,6 @@ from demur.guarantees.resampling.cross import CrossTuning
 from demur.report.case import Case
 from demur.report.plain_data import bootstrap_data, cross_data, guarantee_data, prior_data
 from demur.report.summary import Seen, certify_on
-from demur.report.wording import PERCENT_SIGN, RATE_NAMES, Range, outwards, percent, rule_text
 from demur.tuning.result import Tuning
 
 _HOW_TO_ASK = {

@@ -13,6 +13,7 @@ from demur.core.models import RejectionModel
 from demur.core.program import Number
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.wording import decision
 from demur.errors import InfeasibleError
 from demur.guarantees.certified_tuning import CertifiedTuning
 from demur.guarantees.intervals import Prior
@@ -26,7 +27,6 @@ from demur.report.explorer import Explorer, explore
 from demur.report.promises import PromiseEvidence, Promises, promises
 from demur.report.rows import Doubtful, Ids, Scatter, doubtful_rows, scatter
 from demur.report.summary import Seen, StatedBound, see, stated_bounds
-from demur.report.wording import decision
 from demur.tuning.directions import Directions
 from demur.tuning.result import Certificate, Exact, Grid, Tuning
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from demur.core.wording import sentence
+from demur.core.wording import amount, number, outwards, range_text, rule_text, sentence
 from demur.report.comparison import MethodComparison
 from demur.report.promises import Promises, prior_text
-from demur.report.wording import amount, number, outwards, range_text, rule_text
 
 if TYPE_CHECKING:
     from demur.report.report import Report
