@@ -20,7 +20,7 @@ from demur.core.wording import Range, sentence
 from demur.errors import MissingExtraError
 from demur.report.comparison import ComparedMetric, ComparedSet
 from demur.report.page_data import first_mode, modes, page_data, page_json, sliders, start
-from demur.report.promises import prior_text
+from demur.report.plain import prior_text
 from demur.report.summary import Seen
 
 if TYPE_CHECKING:

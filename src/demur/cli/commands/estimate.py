@@ -41,7 +41,7 @@ from demur.core.wording import RATE_NAMES, formula, outwards, paper_text
 from demur.guarantees.resampling.bootstrap import Bootstrap
 from demur.guarantees.resampling.cross import CrossTuning
 from demur.guarantees.splits import Groups
-from demur.report.plain_data import bootstrap_data, cross_data
+from demur.report.plain import bootstrap_data, cross_data
 from demur.tuning.tune import tune
 
 _EXAMPLES = """\b

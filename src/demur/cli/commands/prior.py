@@ -19,8 +19,7 @@ from demur.core.program import Number as Bound
 from demur.core.rule import Rule
 from demur.core.wording import at_least_text, at_most_text, formula
 from demur.guarantees.prior import PriorEstimate, estimate_prior
-from demur.report.plain_data import prior_data
-from demur.report.promises import prior_text
+from demur.report.plain import prior_data, prior_text
 
 _EXAMPLES = """\b
 Examples:

@@ -1,23 +1,122 @@
-"""Reports, and results of `demur.guarantees`, as plain data for scripts and pages."""
+"""Reports, and results of `demur.guarantees`, as plain text and as plain data."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import demur
 from demur.core.rule import Rule
-from demur.core.wording import rule_text
+from demur.core.wording import (
+    PERCENT_SIGN,
+    amount,
+    number,
+    outwards,
+    percent,
+    range_text,
+    rule_text,
+    sentence,
+)
 from demur.guarantees.certified_tuning import CertifiedTuning
 from demur.guarantees.prior import PriorEstimate
 from demur.guarantees.resampling.bootstrap import Bootstrap, ResampledRate
 from demur.guarantees.resampling.cross import CrossTuning
+from demur.report.comparison import MethodComparison
 from demur.report.explorer import Counts, Explorer
 from demur.report.page_data import strict
 
 if TYPE_CHECKING:
+    from demur.report.promises import Promises
     from demur.report.report import Report
+
+_WIDTH = 98
+
+
+def report_text(report: Report) -> str:
+    """Return the decision, the numbers, the cautions and the comparison of a report."""
+    parts = [
+        report.title,
+        _wrapped(f"{report.decision} {report.evidence}"),
+        f"Accept when {rule_text(report.rule)}\n({sentence(report.model)})",
+        _point(report),
+        _promises(report.promises),
+        "\n".join(_wrapped(f"{c.level.upper()}: {c.text}") for c in report.cautions),
+    ]
+    if report.comparison is not None:
+        parts.append(_comparison(report.comparison))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _point(report: Report) -> str:
+    columns = [("tuning rows", report.tuned)]
+    if report.held_out is not None:
+        columns.append(("held-out rows", report.held_out))
+    rows = [["", *(title for title, _ in columns)]]
+    for key in dict.fromkeys(key for _, seen in columns for key in seen.rates):
+        cells = []
+        for _, seen in columns:
+            rate = seen.rates.get(key)
+            text = "-" if rate is None else number(rate.value, 5)
+            # Only fresh rows have intervals that can be relied on.
+            if rate is not None and rate.interval is not None and seen is report.held_out:
+                text += f" [{', '.join(outwards(rate.interval.low, rate.interval.high))}]"
+            cells.append(text)
+        rows.append([key, *cells])
+    found = [seen for _, seen in columns]
+    id_counts = [(seen.point.accepted_id, seen.id_total) for seen in found]
+    ood_counts = [(seen.point.accepted_ood, seen.ood_total) for seen in found]
+    for title, counts in (("accepted ID", id_counts), ("accepted OOD", ood_counts)):
+        rows.append([title, *(f"{amount(part)} of {amount(total)}" for part, total in counts)])
+    return _aligned(rows)
+
+
+def _promises(found: Promises) -> str:
+    rows = [["What you can promise", *map(found.column_title, found.columns)]]
+    for statement in found.statements:
+        cells = [
+            range_text(statement.rates[name], name) if name in statement.rates else "-"
+            for name in found.columns
+        ]
+        rows.append([statement.title, *cells])
+    sources = [
+        _wrapped(f"{statement.title}: {statement.source}")
+        for statement in found.statements
+        if statement.key != "tuned"
+    ]
+    prior = [] if found.prior is None else [_wrapped(prior_text(found.prior))]
+    return "\n".join([_aligned(rows), *sources, *prior])
+
+
+def _comparison(found: MethodComparison) -> str:
+    parts = []
+    for block in found.blocks:
+        rows = [["OOD: " + block.ood, *(metric.name for metric in found.metrics)]]
+        for method, values in block.values.items():
+            cells = []
+            for metric in found.metrics:
+                text = number(values[metric.name], metric.digits).replace("undefined", "unable")
+                best = len(block.values) > 1 and block.ranks[method].get(metric.name) == 1
+                cells.append(text + ("*" if best else " "))
+            rows.append([method, *cells])
+        parts.append("\n".join([_aligned(rows), *block.disagreements]))
+    return "\n\n".join(parts)
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, subsequent_indent="  ")
 
 
 def report_data(report: Report) -> dict[str, Any]:
@@ -135,3 +234,19 @@ def rule_data(rule: Rule) -> dict[str, Any]:
     """Return a rule as `Rule.save` writes it."""
     data: dict[str, Any] = json.loads(rule.to_json())
     return data
+
+
+def prior_text(found: PriorEstimate) -> str:
+    """Return what unlabelled inputs say about the share of OOD among them."""
+    seen = f"Of the unlabelled inputs in use the rule accepted {percent(found.accepted_share)}."
+    if not found.consistent:
+        return (
+            f"{seen} No share of OOD inputs explains that: the inputs are unlike the rows here, "
+            "so nothing in this report is sure to hold for them."
+        )
+    low, high = outwards(100 * found.interval.low, 100 * found.interval.high, 1)
+    return (
+        f"{seen} Given its TPR and FPR, between {low}{PERCENT_SIGN} and "
+        f"{high}{PERCENT_SIGN} of them are OOD ({100 * found.confidence:g} % "
+        f"confidence; best guess {percent(found.estimate)})."
+    )
