@@ -117,8 +117,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        found = globals()[name] = version("demur")
-        return found
+        return version("demur")
     if name not in _PLACES:
         raise AttributeError(f"module 'demur' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"demur.{_PLACES[name]}"), name)

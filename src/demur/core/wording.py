@@ -29,6 +29,24 @@ class Alphabet:
 PLAIN = Alphabet("-", "*", "<=", ".6g", ".6g")
 TYPOGRAPHIC = Alphabet("\u2212", "\u00d7", "≤", ".4g", ".5g")
 
+ONLY_THESE_OOD = (
+    "Every FPR holds for OOD inputs like the OOD rows supplied, and only for them. "
+    "Inputs that are foreign in another way may be accepted more often."
+)
+
+MINUS, DASH = TYPOGRAPHIC.minus, "\u2013"
+# With a space that does not break.
+PERCENT_SIGN = "\u00a0%"
+
+RATE_NAMES = {
+    "tpr": "TPR",
+    "fpr": "FPR",
+    "selective_risk": "selective risk",
+    "precision": "precision",
+    "expected_cost": "expected cost",
+}
+"""Attributes of an operating point, and what reports call them."""
+
 # 0.07 times 10,000 is 700.0000000000001 in floats.
 _FUZZ = 1e-7
 _UPPER = {"tpr": "TPR", "fpr": "FPR"}
@@ -177,25 +195,6 @@ def at_most_text(bound: float, digits: int) -> str:
     ('0.19481', '0.10000')
     """
     return f"{math.ceil(bound * 10**digits - _FUZZ) / 10**digits:.{digits}f}"
-
-
-ONLY_THESE_OOD = (
-    "Every FPR holds for OOD inputs like the OOD rows supplied, and only for them. "
-    "Inputs that are foreign in another way may be accepted more often."
-)
-
-MINUS, DASH = TYPOGRAPHIC.minus, "\u2013"
-# With a space that does not break.
-PERCENT_SIGN = "\u00a0%"
-
-RATE_NAMES = {
-    "tpr": "TPR",
-    "fpr": "FPR",
-    "selective_risk": "selective risk",
-    "precision": "precision",
-    "expected_cost": "expected cost",
-}
-"""Attributes of an operating point, and what reports call them."""
 
 
 @dataclass(frozen=True, slots=True)

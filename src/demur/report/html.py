@@ -13,7 +13,6 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
-import demur
 from demur.core import wording
 from demur.core.sample import POOLED_NAME
 from demur.core.wording import Range, sentence
@@ -33,6 +32,8 @@ SCRIPTS = ("rules.js", "chart.js", "plots.js", "wording.js", "explorer.js")
 
 def render(report: Report) -> str:
     """Return the page."""
+    from importlib.metadata import version
+
     columns = _columns(report)
     page = _environment().get_template("page.html")
     css = _asset("page.css")
@@ -41,7 +42,7 @@ def render(report: Report) -> str:
     return page.render(
         report=report,
         policy=_policy(css, js),
-        version=demur.__version__,
+        version=version("demur"),
         css=css,
         js=js,
         data=page_json(page_data(report)),

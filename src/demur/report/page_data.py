@@ -26,6 +26,15 @@ from demur.report.summary import is_zero_one
 if TYPE_CHECKING:
     from demur.report.report import Report
 
+SHOWN = 10
+MOST_POINTS = 5000
+GRID = 64
+# Some scores have long tails; the few rows beyond these shares are drawn on the edge.
+_VIEW = (0.002, 0.992)
+
+Ids = tuple[Any, Any]
+"""Identifiers of the ID rows and of the OOD rows, in the order of the sample."""
+
 COST_STEPS = 100
 """Steps of the slider for the cost of rejecting ID; one step is the unit of all costs."""
 MOST_COST_STEPS = 1000
@@ -224,16 +233,6 @@ def strict(item: Any) -> Any:
     if isinstance(item, (list, tuple)):
         return [strict(value) for value in item]
     return None if isinstance(item, float) and not math.isfinite(item) else item
-
-
-SHOWN = 10
-MOST_POINTS = 5000
-GRID = 64
-# Some scores have long tails; the few rows beyond these shares are drawn on the edge.
-_VIEW = (0.002, 0.992)
-
-Ids = tuple[Any, Any]
-"""Identifiers of the ID rows and of the OOD rows, in the order of the sample."""
 
 
 @dataclass(frozen=True, slots=True)

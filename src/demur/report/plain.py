@@ -7,7 +7,6 @@ import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import demur
 from demur.core.rule import Rule
 from demur.core.wording import (
     PERCENT_SIGN,
@@ -121,8 +120,10 @@ def _wrapped(text: str) -> str:
 
 def report_data(report: Report) -> dict[str, Any]:
     """Return a report as nested dicts, lists, numbers and texts."""
+    from importlib.metadata import version
+
     data: dict[str, Any] = {
-        "demur": demur.__version__,
+        "demur": version("demur"),
         "title": report.title,
         "decision": report.decision,
         "evidence": report.evidence,

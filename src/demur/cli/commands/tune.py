@@ -11,9 +11,11 @@ import click
 from demur._arrays import BoolArray
 from demur.cli.inputs import (
     DataOptions,
+    EngineOptions,
     ScoreTable,
     confidence_option,
     data_options,
+    engine_options,
     read_rows,
     scores_option,
 )
@@ -45,7 +47,7 @@ from demur.cli.resampling import (
     refuse_repeated_ids,
     tune_promised,
 )
-from demur.cli.streaming import EngineOptions, engine_options, refuse_in_stream, tune_stream
+from demur.cli.streaming import refuse_in_stream, tune_stream
 from demur.core.program import Number as Bound
 from demur.core.rates import evaluate
 from demur.core.rule import Rule
