@@ -196,7 +196,7 @@ def test_tune_with_a_guarantee_writes_a_report(tmp_path):
     printed = json.loads(done.stdout)
     # The rule that is saved has the promise; it reads the column as it is.
     rule = dm.Rule.load(tmp_path / "rule.json")
-    assert json.loads(rule.to_json()) == printed["rule"] and rule.direction[1] <= 0
+    assert dm.Rule.from_json(json.dumps(printed["rule"])) == rule and rule.direction[1] <= 0
     # The page is about the best rule without one and tells both, as that of `demur report`.
     report = json.loads(run(tmp_path, "report", *common, "--folds", "0").stdout)
     data, page = page_data(tmp_path / "page.html")

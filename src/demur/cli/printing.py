@@ -287,12 +287,6 @@ def _count(weight: float) -> str:
     return f"{int(weight):,}" if float(weight).is_integer() else f"{weight:,.4f}"
 
 
-def rule_data(rule: Rule) -> dict[str, Any]:
-    """Return a rule for JSON, as `Rule.save` writes it."""
-    data: dict[str, Any] = json.loads(rule.to_json())
-    return data
-
-
 def rows_data(data: Sample | Overview) -> dict[str, Any]:
     """Return the sizes of a sample or a source for JSON."""
     counts = RowCounts.of(data)

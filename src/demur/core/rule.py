@@ -238,7 +238,10 @@ class Rule:
 
     def to_json(self) -> str:
         """Return the rule and its card as strict JSON; numbers round-trip exactly."""
-        return _as_json(self)
+        data = rule_data(self)
+        if self.card is not None:
+            data["card"] = self.card.to_data()
+        return json.dumps(data, indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Rule:
@@ -266,9 +269,9 @@ def _direction(weights: Any) -> tuple[float, ...]:
     return tuple(float(weight) for weight in _arrays.real_vector("direction", weights))
 
 
-def _as_json(rule: Rule) -> str:
-    """Return a rule as strict JSON."""
-    data = {
+def rule_data(rule: Rule) -> dict[str, Any]:
+    """Return a rule as plain data, as its file has it, without the card."""
+    return {
         "format": FORMAT,
         "version": VERSION,
         "direction": list(rule.direction),
@@ -278,9 +281,6 @@ def _as_json(rule: Rule) -> str:
         "score_names": None if rule.score_names is None else list(rule.score_names),
         "confidence": list(rule.confidence),
     }
-    if rule.card is not None:
-        data["card"] = rule.card.to_data()
-    return json.dumps(data, indent=2, allow_nan=False)
 
 
 def _from_json(text: str) -> Rule:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from demur.core.rule import Rule
+from demur.core.rule import rule_data
 from demur.core.wording import (
     PERCENT_SIGN,
     amount,
@@ -229,12 +228,6 @@ def prior_data(found: PriorEstimate) -> dict[str, Any]:
         "confidence": found.confidence,
         "consistent": found.consistent,
     }
-
-
-def rule_data(rule: Rule) -> dict[str, Any]:
-    """Return a rule as `Rule.save` writes it."""
-    data: dict[str, Any] = json.loads(rule.to_json())
-    return data
 
 
 def prior_text(found: PriorEstimate) -> str:

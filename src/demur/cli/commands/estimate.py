@@ -33,10 +33,10 @@ from demur.cli.printing import (
     infeasible_as_json,
     rate,
     rows_data,
-    rule_data,
 )
 from demur.cli.resampling import ResamplingOptions, folds_option, resampling_options
 from demur.core.rates import OperatingPoint
+from demur.core.rule import rule_data
 from demur.core.wording import RATE_NAMES, formula, outwards, paper_text
 from demur.guarantees.resampling.bootstrap import Bootstrap
 from demur.guarantees.resampling.cross import CrossTuning

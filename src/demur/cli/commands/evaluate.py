@@ -27,14 +27,13 @@ from demur.cli.printing import (
     decision,
     point_table,
     rate,
-    rule_data,
     seen_data,
     verdict,
 )
 from demur.cli.streaming import opened
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
-from demur.core.rule import Rule
+from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
 from demur.core.source import Overview
 from demur.core.wording import bounds_met

@@ -38,7 +38,6 @@ from demur.cli.printing import (
     decision,
     infeasible_as_json,
     point_table,
-    rule_data,
     seen_data,
 )
 from demur.cli.resampling import (
@@ -50,7 +49,7 @@ from demur.cli.resampling import (
 from demur.cli.streaming import refuse_in_stream, tune_stream
 from demur.core.program import Number as Bound
 from demur.core.rates import evaluate
-from demur.core.rule import Rule
+from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.tuning.result import Tuning

@@ -50,6 +50,7 @@ from demur._arrays import BoolArray
 from demur._kernels.engines import engine
 from demur._kernels.numpy_engine.bounds import Best
 from demur._kernels.numpy_engine.boxes import SIGNS
+from demur.core.card import Card
 from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Program, Totals
@@ -107,6 +108,7 @@ def tune_source(
 ) -> Tuning:
     """Return what `demur.tune` returns for the same rows in memory."""
     stream = Streamed(source, [model], allowed, ood=ood, plan=plan)
+    model.check_rows(stream.totals)
     line, certificate = stream.find(model.program(stream.totals), allowed, search)
     if line is None:
         nothing = no_points(len(source.score_names), stream.measure.columns, stream.totals)
@@ -117,13 +119,15 @@ def tune_source(
 
         raise infeasible_error(model, nothing, find)
     rule = Rule.of_doubts(line.direction, line.threshold, source.columns)
-    return Tuning(rule, _point(stream, rule, line, model), model, stream.totals, certificate)
+    point = _point(stream, rule, line, model)
+    card = Card.of_source_tuning(stream.overview, source.columns, model, point, ood=ood)
+    return Tuning(replace(rule, card=card), point, model, stream.totals, certificate)
 
 
 def _point(stream: Streamed, rule: Rule, line: Line, model: RejectionModel) -> OperatingPoint:
     """Return the rates of `rule`, counted once more over all rows."""
     measure = Measure.of(stream.overview, apart=True)
-    tally = stream.source.tally(rule, measure)[None]
+    tally = stream.source.tally(rule.for_doubts(stream.source.columns), measure)[None]
     counted, known = (tally.id, sum(tally.ood), tally.loss), (line.id, line.ood, line.loss)
     if counted[:2] != known[:2] or (model.program(stream.totals).loss and counted != known):
         raise InvalidInputError(
