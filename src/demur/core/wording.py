@@ -7,7 +7,9 @@ are rounded against those who promise, never in their favour.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from demur.core.models import Bound, RejectionModel
 from demur.core.program import Number
@@ -301,6 +303,15 @@ def range_parts(rate: Range, name: str) -> tuple[str, str]:
 def amount(weight: float) -> str:
     """Return a count, or a weight that need not be whole."""
     return f"{int(weight):,}" if float(weight).is_integer() else f"{weight:,.2f}"
+
+
+def strict(item: Any) -> Any:
+    """Return nested data that JSON can hold: what is not finite becomes None."""
+    if isinstance(item, Mapping):
+        return {str(key): strict(value) for key, value in item.items()}
+    if isinstance(item, Sequence) and not isinstance(item, str):
+        return [strict(value) for value in item]
+    return None if isinstance(item, float) and not math.isfinite(item) else item
 
 
 def _of_hundred(share: float) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +16,7 @@ from demur.core.models import RejectionModel
 from demur.core.program import Number
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
-from demur.core.wording import score_titles
+from demur.core.wording import score_titles, strict
 from demur.errors import InvalidInputError
 from demur.report.explorer import Counts
 from demur.report.summary import is_zero_one
@@ -224,15 +222,6 @@ def packed(array: npt.ArrayLike, *, single: bool = False) -> dict[str, str]:
     else:
         kind, stored = "f8", values.astype("<f8")
     return {"type": kind, "data": base64.b64encode(stored.tobytes()).decode("ascii")}
-
-
-def strict(item: Any) -> Any:
-    """Return nested data that JSON can hold: what is not finite becomes None."""
-    if isinstance(item, Mapping):
-        return {str(key): strict(value) for key, value in item.items()}
-    if isinstance(item, (list, tuple)):
-        return [strict(value) for value in item]
-    return None if isinstance(item, float) and not math.isfinite(item) else item
 
 
 @dataclass(frozen=True, slots=True)

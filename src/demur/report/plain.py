@@ -16,6 +16,7 @@ from demur.core.wording import (
     range_text,
     rule_text,
     sentence,
+    strict,
 )
 from demur.guarantees.certified_tuning import CertifiedTuning
 from demur.guarantees.prior import PriorEstimate
@@ -23,7 +24,6 @@ from demur.guarantees.resampling.bootstrap import Bootstrap, ResampledRate
 from demur.guarantees.resampling.cross import CrossTuning
 from demur.report.comparison import MethodComparison
 from demur.report.explorer import Counts, Explorer
-from demur.report.page_data import strict
 
 if TYPE_CHECKING:
     from demur.report.promises import Promises
