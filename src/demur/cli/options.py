@@ -6,6 +6,7 @@ Every group (here the rejection model and the search) reaches a command as one v
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
@@ -29,6 +30,10 @@ _MODELS = """give one of
   --min-tpr [--max-fpr]
   --min-precision --min-recall --prior
   --cost-reject-id [--cost-accept-ood] [--cost-reject-ood] [--prior]"""
+
+_UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_LEAST_SIZE, _MOST_SIZE = 50 * 10**6, 2**50
 
 # Larger exponents and more digits would keep exact arithmetic busy for ever.
 _LARGEST_EXPONENT = 300
@@ -185,6 +190,29 @@ def names_or_level_option() -> Callable[[Command], Command]:
         shell_complete=complete_column,
         help="Those scores that are confidences, if the rule does not tell.",
     )
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes, such as 2GB or 512MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the number and its unit."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", value.strip())
+        units = {unit.lower(): size for unit, size in _UNITS.items()}
+        if found is None or found[2].lower() not in units:
+            self.fail(f"{value!r} is not a size such as 2GB or 512MiB", param, ctx)
+        amount = float(found[1]) * units[found[2].lower()]
+        if amount > _MOST_SIZE:
+            most = f"{_MOST_SIZE // 2**40}TiB"
+            self.fail(f"{value!r} is more than any machine has, {most}", param, ctx)
+        size = int(amount)
+        if size < _LEAST_SIZE:
+            self.fail(f"{value!r} is too little: the least is {_LEAST_SIZE // 10**6}MB", param, ctx)
+        return size
 
 
 class SectionOption(click.Option):

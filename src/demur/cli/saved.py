@@ -171,10 +171,12 @@ class _Ends:
 
 
 def _ends(sides: dict[str, list[float]]) -> _Ends | None:
-    known = [values for values in sides.values() if len(values) == len(SHARES)]
+    known = [values for values in sides.values() if len(values) in (2, len(SHARES))]
     if not known:
         return None
-    one, many = SHARES.index(0.01), SHARES.index(0.99)
+    # Of a source the ends alone are known.
+    few = min(map(len, known)) == 2
+    one, many = (0, -1) if few else (SHARES.index(0.01), SHARES.index(0.99))
     return _Ends(
         min(v[0] for v in known),
         max(v[-1] for v in known),

@@ -26,17 +26,16 @@ from demur.cli.printing import (
     Result,
     ResultTable,
     Section,
-    bare_rule_data,
     rate,
     rows_data,
     verdict,
 )
 from demur.cli.saved import SavedRule
 from demur.core.program import Number as Bound
-from demur.core.rule import Rule
-from demur.core.wording import formula
+from demur.core.rule import Rule, rule_data
+from demur.core.wording import at_least_text, at_most_text, formula
 from demur.guarantees.certified_rule import Certified, certify
-from demur.guarantees.intervals import Interval, at_least_text, at_most_text
+from demur.guarantees.intervals import Interval
 
 _EXAMPLES = """\b
 Examples:
@@ -120,7 +119,7 @@ def command(
             sides="two" if two_sided else "one",
         )
     described = {
-        "rule": bare_rule_data(loaded),
+        "rule": rule_data(loaded),
         "model": None if asked is None else asked.to_data(),
         "rows": rows_data(sample),
         "holds": promise.holds,

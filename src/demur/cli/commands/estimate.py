@@ -31,19 +31,18 @@ from demur.cli.printing import (
     Result,
     ResultTable,
     Section,
-    bare_rule_data,
     infeasible_as_json,
     rate,
     rows_data,
 )
 from demur.cli.resampling import ResamplingOptions, folds_option, resampling_options
 from demur.core.rates import OperatingPoint
-from demur.core.wording import formula, paper_text
+from demur.core.rule import rule_data
+from demur.core.wording import RATE_NAMES, formula, outwards, paper_text
 from demur.guarantees.resampling.bootstrap import Bootstrap
 from demur.guarantees.resampling.cross import CrossTuning
 from demur.guarantees.splits import Groups
-from demur.report.plain_data import bootstrap_data, cross_data
-from demur.report.wording import RATE_NAMES, outwards
+from demur.report.plain import bootstrap_data, cross_data
 from demur.tuning.tune import tune
 
 _EXAMPLES = """\b
@@ -112,7 +111,7 @@ def command(
     facts = [f"Rules tuned for {paper_text(asked)}, such as: accept when {formula(rule)}"]
     table = _table(tuned.point, cross, found)
     data_out = {
-        "rule": bare_rule_data(rule),
+        "rule": rule_data(rule),
         "model": asked.to_data(),
         "rows": rows_data(sample),
         "tuned": asdict(tuned.point),

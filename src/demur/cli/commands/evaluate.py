@@ -11,8 +11,10 @@ import click
 from demur.cli.app import UNMET
 from demur.cli.inputs import (
     DataOptions,
+    EngineOptions,
     confidence_option,
     data_options,
+    engine_options,
     read_rows,
     scores_option,
 )
@@ -23,7 +25,6 @@ from demur.cli.printing import (
     Result,
     ResultTable,
     Section,
-    bare_rule_data,
     cautions,
     decision,
     point_table,
@@ -32,10 +33,10 @@ from demur.cli.printing import (
     verdict,
 )
 from demur.cli.saved import SavedRule
-from demur.cli.streaming import EngineOptions, engine_options
+from demur.cli.streaming import opened
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
-from demur.core.rule import Rule
+from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
 from demur.core.source import Overview
 from demur.core.wording import bounds_met
@@ -91,7 +92,7 @@ def command(
     if by is not None or engine.streams(data):
         with (
             Progress("counting rows") as progress,
-            engine.opened(data, names, loaded.confidence, progress) as source,
+            opened(engine, data, names, loaded.confidence, progress) as source,
         ):
             point = evaluate(loaded, source, model=asked, ood_prior=model.prior)
             if by is not None:
@@ -125,7 +126,7 @@ def _result(
         Section(table=point_table(points), notes=cautions(points)),
     ]
     data: dict[str, Any] = {
-        "rule": bare_rule_data(rule),
+        "rule": rule_data(rule),
         "model": None if asked is None else asked.to_data(),
         "point": seen_data(*seen),
         "bounds_met": dict(met),

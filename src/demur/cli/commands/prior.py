@@ -21,14 +21,13 @@ from demur.cli.options import (
     option,
 )
 from demur.cli.output import caution, json_option, note
-from demur.cli.printing import Result, Section, bare_rule_data, rows_data
+from demur.cli.printing import Result, Section, rows_data
 from demur.cli.saved import SavedRule
 from demur.core.program import Number as Bound
-from demur.core.wording import formula
-from demur.guarantees.intervals import at_least_text, at_most_text
+from demur.core.rule import rule_data
+from demur.core.wording import at_least_text, at_most_text, formula
 from demur.guarantees.prior import PriorEstimate, estimate_prior
-from demur.report.plain_data import prior_data
-from demur.report.promises import prior_text
+from demur.report.plain import prior_data, prior_text
 
 _EXAMPLES = """\b
 Examples:
@@ -80,7 +79,7 @@ def command(
     found = estimate_prior(loaded, in_use, validation=sample, confidence=float(told.level))
     facts = [f"Rule: accept when {formula(loaded)}. {len(in_use):,} inputs in use."]
     described = {
-        "rule": bare_rule_data(loaded),
+        "rule": rule_data(loaded),
         "rows": rows_data(sample),
         "deployed": len(in_use),
     }

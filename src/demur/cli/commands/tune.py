@@ -11,9 +11,11 @@ import click
 from demur._arrays import BoolArray
 from demur.cli.inputs import (
     DataOptions,
+    EngineOptions,
     ScoreTable,
     confidence_option,
     data_options,
+    engine_options,
     read_rows,
     scores_option,
 )
@@ -37,8 +39,6 @@ from demur.cli.printing import (
     decision,
     infeasible_as_json,
     point_table,
-    rows_data,
-    rule_data,
     seen_data,
 )
 from demur.cli.resampling import (
@@ -48,11 +48,11 @@ from demur.cli.resampling import (
     tune_promised,
 )
 from demur.cli.saved import described
-from demur.cli.streaming import EngineOptions, engine_options, refuse_in_stream, tune_stream
+from demur.cli.streaming import refuse_in_stream, tune_stream
 from demur.core.card import Card
 from demur.core.program import Number as Bound
 from demur.core.rates import evaluate
-from demur.core.rule import Rule
+from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.tuning.result import Tuning
@@ -137,8 +137,7 @@ def command(
         with infeasible_as_json(out.as_json):
             found = tune_stream(engine, data, scores, confidence, model, search)
         seen: Points = {"tuned on": (found.point, found.sizes)}
-        card = Card.of_counts(rows_data(found.sizes), asked, found.point, ood=search.fpr_of)
-        rule = described(found.tuned.rule, data, None, {}, card=card)
+        rule = described(found.tuned.rule, data, None, {})
         _finish(replace(found.tuned, rule=rule), seen, out)
         return
     rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
@@ -290,7 +289,7 @@ def _promise_data(promised: CertifiedTuning) -> dict[str, float]:
 
 
 def _promised_result(promised: CertifiedTuning, points: Points, out: OutputOptions) -> Result:
-    from demur.report.plain_data import guarantee_data
+    from demur.report.plain import guarantee_data
 
     rule, sizes = promised.rule, promised.sizes
     rows = f"{sizes.test_id:,} ID and {sizes.test_ood:,} OOD rows"
@@ -319,7 +318,7 @@ def _promised_result(promised: CertifiedTuning, points: Points, out: OutputOptio
 
 def _promise(promised: CertifiedTuning) -> str:
     """Return what is promised; a rule that accepts nothing has no selective risk."""
-    from demur.guarantees.intervals import at_most_text
+    from demur.core.wording import at_most_text
     from demur.guarantees.requirements import asked_text
 
     said = []
