@@ -158,8 +158,8 @@ class FittedEstimator:
             return _doubts(self.risk_score(self.estimator, inputs), "risk_score", strict)
         if hasattr(self.estimator, "predict_proba"):
             probabilities = self.probabilities(inputs)
-            known = np.isfinite(probabilities).all(axis=1) | strict
-            risk = np.full(len(known), np.nan)
+            known = np.asarray(np.isfinite(probabilities).all(axis=1) | strict)
+            risk = np.full(len(probabilities), np.nan)
             risk[known] = bayes_prediction(probabilities[known], self.costs)[1]
             return risk
         if self.costs is None and hasattr(self.estimator, "decision_function"):

@@ -210,8 +210,8 @@ class SelectiveModule(nn.Module):
 
         Its outputs are ``prediction``, ``accept`` and ``scores``, of shape (n, number of
         detectors); its inputs are called ``input``, or ``input_0``, ``input_1``, ..., and by
-        their own names where they are keywords. The file is written only if onnxruntime predicts and decides every row of the example as
-        this module does.
+        their own names where they are keywords. The file is written only if onnxruntime
+        predicts and decides every row of the example as this module does.
 
         Parameters
         ----------

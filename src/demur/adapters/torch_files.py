@@ -117,10 +117,11 @@ class _Named(nn.Module):
         def forward(*inputs: Tensor, **named: Tensor) -> Any:
             return module(*inputs, **named)
 
-        kinds = [Parameter.POSITIONAL_ONLY] * count
-        kinds += [Parameter.KEYWORD_ONLY] * (len(self.parameters_of_call) - count)
         forward.__signature__ = Signature(  # type: ignore[attr-defined]
-            [Parameter(*pair) for pair in zip(self.parameters_of_call, kinds, strict=True)]
+            [
+                Parameter(name, Parameter.POSITIONAL_ONLY if k < count else Parameter.KEYWORD_ONLY)
+                for k, name in enumerate(self.parameters_of_call)
+            ]
         )
         self.forward = forward
 
