@@ -38,6 +38,8 @@ _SHOWN = 40
 def check_names(available: Sequence[str], wanted: Iterable[tuple[str, str]], where: str) -> None:
     """Refuse the first (argument, name) in `wanted` that is not one of the columns."""
     for argument, name in wanted:
+        if not isinstance(name, str):
+            raise InvalidInputError(f"{argument} must be the name of a column, got {name!r}")
         if name not in available:
             raise InvalidInputError(
                 f"{argument}: {where} has no column {name!r}; {guess(name, available)}"
@@ -82,6 +84,8 @@ def _native(frame: Any) -> Any:
 
     try:
         return nw.from_native(frame)
+    except nw.exceptions.DuplicateError as error:
+        raise InvalidInputError(f"frame has columns of the same name: {error}") from None
     except TypeError:
         raise InvalidInputError(
             f"frame is a {type(frame).__name__}, not a data frame that narwhals reads "
@@ -93,6 +97,8 @@ def _values(series: nw.Series[Any]) -> npt.NDArray[Any]:
     """Return a column as an array; missing numbers are NaN, other missing values None."""
     import narwhals as nw
 
+    if series.dtype.is_nested():
+        raise InvalidInputError(f"column {series.name!r} holds {series.dtype}, not one value a row")
     if series.dtype.is_decimal():
         # Libraries cast decimals to within an ulp; Python rounds them correctly.
         items = series.to_list()
@@ -219,6 +225,8 @@ def sample_from_columns(
     used = [("scores", name) for name in scores]
     used += [(role, name) for role, name in roles.items() if name is not None]
     check_names(list(columns), used, "the table")
+    if not scores:
+        raise InvalidInputError("scores is empty: name one or two score columns")
     values = np.column_stack([_score(columns, name, name in confidence) for name in scores])
     if len(values) == 0:
         raise InvalidInputError("the table has no rows")
@@ -226,7 +234,7 @@ def sample_from_columns(
     id_rows = np.flatnonzero(~is_ood)
     if len(id_rows) == 0:
         raise InvalidInputError(f"ood: column {ood!r} marks every row as OOD: no ID row is left")
-    if (loss is None) == (label is None or prediction is None):
+    if (loss is None) == (label is None or prediction is None) or (loss and (label or prediction)):
         raise InvalidInputError("give either loss, or label and prediction")
     if loss is not None:
         if ood is None:

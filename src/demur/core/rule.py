@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from demur import _arrays
+from demur._arguments import NUMBER, check_kind
 from demur._arrays import BoolArray, FloatArray
 from demur._files import write_atomically
 from demur.core.card import Card
@@ -65,6 +66,8 @@ class Rule:
             raise InvalidInputError(f"direction must be one or two finite numbers, got {direction}")
         if not any(direction):
             raise InvalidInputError("direction must not be zero")
+        check_kind("threshold", self.threshold, NUMBER)
+        check_kind("tau", self.tau, NUMBER)
         threshold, tau = float(self.threshold), float(self.tau)
         if math.isnan(threshold) or threshold == math.inf:
             raise InvalidInputError(f"threshold must be finite or -inf, got {threshold}")
@@ -220,6 +223,8 @@ class Rule:
         >>> rule.to_sql(["msp"], dialect="spark").split(" AND ")[-1]
         '1.0e+00D * CAST(`msp` AS DOUBLE) <= 2.5e-01D, FALSE)'
         """
+        if columns is not None and not isinstance(columns, Iterable):
+            raise InvalidInputError(f"columns must be a list of names, got {columns!r}")
         names = self.score_names if columns is None else tuple(columns)
         if names is None or isinstance(columns, str) or len(names) != len(self.direction):
             raise InvalidInputError(

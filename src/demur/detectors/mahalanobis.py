@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from demur._arrays import FloatArray
-from demur.detectors.activations import Activations, fitted
+from demur.detectors.activations import Activations, check_activations, fitted
 from demur.detectors.arrays import finite_matrix
 from demur.errors import InvalidInputError
 
@@ -37,6 +37,7 @@ class Mahalanobis:
 
     def fit(self, train: Activations) -> Self:
         """Learn class means and shared covariance from labelled training features."""
+        check_activations("train", train)
         return replace(self, _state=_class_gaussians(train, type(self).__name__))
 
     def score(self, activations: Activations) -> FloatArray:
@@ -65,6 +66,7 @@ class RelativeMahalanobis:
 
     def fit(self, train: Activations) -> Self:
         """Learn class-wise and overall Gaussians from labelled training features."""
+        check_activations("train", train)
         classes = _class_gaussians(train, type(self).__name__)
         features = train.part("features")
         mean = features.mean(axis=0, keepdims=True)

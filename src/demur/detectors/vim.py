@@ -9,7 +9,7 @@ import numpy as np
 
 from demur._arrays import FloatArray
 from demur.detectors import arrays
-from demur.detectors.activations import Activations, fitted
+from demur.detectors.activations import Activations, check_activations, fitted
 from demur.detectors.arrays import finite_matrix
 from demur.detectors.logits import log_sum_exp
 from demur.errors import InvalidInputError
@@ -61,6 +61,7 @@ class Vim:
 
     def fit(self, train: Activations) -> Self:
         """Learn origin, residual space and alpha from training activations with their head."""
+        check_activations("train", train)
         features, weight = train.part("features"), train.part("weight")
         if len(features) == 0:
             raise InvalidInputError("Vim needs at least one row of features to fit")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from demur._arguments import NUMBER, WHOLE, takes
 from demur.errors import InvalidInputError
 
 # 0.07 times 10,000 is 700.0000000000001 in floats.
@@ -25,6 +26,7 @@ class Interval:
         return self.low <= value <= self.high
 
 
+@takes(successes=WHOLE, trials=WHOLE)
 def clopper_pearson(successes: int, trials: int, *, confidence: float = 0.95) -> Interval:
     """Return the exact two-sided interval for the rate behind a binomial count.
 
@@ -95,6 +97,7 @@ def sidak(delta: float, bounds: int) -> float:
     return float(1 - (1 - delta) ** (1 / bounds))
 
 
+@takes(confidence=NUMBER)
 def miss(confidence: float) -> float:
     """Return delta = 1 - confidence, checked."""
     if not 0 < confidence < 1:

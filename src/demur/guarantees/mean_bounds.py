@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from demur import _arrays
+from demur._arguments import NUMBER, takes
 from demur._arrays import FloatArray
 from demur.errors import InvalidInputError
 
@@ -18,6 +19,7 @@ _TRUNCATION = 0.75
 _HALVINGS = 60
 
 
+@takes(delta=NUMBER, max_value=NUMBER)
 def mean_upper(
     values: Any, delta: float, *, max_value: float = 1.0, method: Method = "betting"
 ) -> float:

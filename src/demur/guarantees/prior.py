@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from demur._arguments import NUMBER, check_kind, takes
 from demur.core.models import RejectionModel
 from demur.core.program import Number, exact
 from demur.core.rates import accepted_rows
@@ -38,6 +39,7 @@ def precision_range(tpr: Rate, fpr: Rate, ood_prior: Prior | Interval) -> Interv
     return Interval(_precision(t.low, f.high, pi.high), _precision(t.high, f.low, pi.low))
 
 
+@takes(model=RejectionModel)
 def cost_range(
     model: RejectionModel, tpr: Rate, fpr: Rate, selective_risk: Rate, ood_prior: Prior | Interval
 ) -> Interval:
@@ -57,7 +59,7 @@ def cost_range(
     cost = model.cost
     if cost is None:
         raise InvalidInputError(f"cost_range needs a model with costs (CostModel), got {model!r}")
-    t, f, risk = _interval(tpr), _interval(fpr), _interval(selective_risk)
+    t, f, risk = _interval(tpr), _interval(fpr), _interval(selective_risk, math.inf)
     pi = _prior_interval(ood_prior)
 
     def at_corners(fpr: float, loss: float) -> list[float]:
@@ -85,6 +87,7 @@ class PriorEstimate:
         return not math.isnan(self.interval.low)
 
 
+@takes(rule=Rule, validation=Sample)
 def estimate_prior(
     rule: Rule, scores: Any, *, validation: Sample, confidence: float = 0.95
 ) -> PriorEstimate:
@@ -168,14 +171,21 @@ def _precision(tpr: float, fpr: float, prior: float) -> float:
     return (1 - prior) * tpr / ((1 - prior) * tpr + prior * fpr)
 
 
-def _interval(rate: Rate) -> Interval:
-    return rate if isinstance(rate, Interval) else Interval(float(rate), float(rate))
+def _interval(rate: Rate, most: float = 1.0) -> Interval:
+    if isinstance(rate, Interval):
+        return rate
+    check_kind("a rate", rate, NUMBER)
+    if rate < 0 or rate > most:
+        raise InvalidInputError(f"a rate must be between 0 and {most:g}, got {rate}")
+    return Interval(float(rate), float(rate))
 
 
 def _prior_interval(prior: Prior | Interval) -> Interval:
     if isinstance(prior, Interval):
         return prior
     ends = prior if isinstance(prior, tuple) else (prior, prior)
+    if len(ends) != 2:
+        raise InvalidInputError(f"ood_prior must be a number or a pair (low, high), got {prior!r}")
     low, high = (exact("ood_prior", end) for end in ends)
     if not 0 <= low <= high < 1:
         raise InvalidInputError(

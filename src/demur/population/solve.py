@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from demur._arguments import takes
 from demur.core.models import ExpectedCost, RejectionModel
 from demur.core.rule import Rule
 from demur.errors import InvalidInputError
@@ -17,6 +18,7 @@ from demur.population.lp import Solver, bounded_optimum
 from demur.population.result import PopulationOptimum, direction, operating_point
 
 
+@takes(problem=FiniteProblem, model=RejectionModel)
 def optimum(
     problem: FiniteProblem,
     model: RejectionModel,

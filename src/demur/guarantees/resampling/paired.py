@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from demur._arguments import takes
 from demur.core.models import RejectionModel
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
@@ -34,6 +35,7 @@ class Comparison:
     """Replicates in which one of the two met no rule: its tuned rule stayed."""
 
 
+@takes(first=Sample, second=Sample, model=RejectionModel)
 def compare(
     first: Sample,
     second: Sample,
