@@ -522,6 +522,7 @@ def test_wrong_calls_end_in_an_error_of_demur(call):
     assert len(str(caught.value)) > 10
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("call", "words"),
     [
