@@ -132,9 +132,9 @@ def has_columns(data: Any) -> bool:
         return False
     if isinstance(data, Mapping):
         return True
-    return (hasattr(data, "columns") or hasattr(data, "column_names")) and not callable(
-        getattr(data, "columns", None)
-    )
+    # Asked of the class: a lazy frame warns when it is asked itself.
+    known = getattr(type(data), "columns", None) or getattr(type(data), "column_names", None)
+    return known is not None and not callable(known)
 
 
 def _named_scores(
