@@ -6,6 +6,7 @@ It is made when it is first asked for: most rules of a bootstrap or a frontier n
 from __future__ import annotations
 
 import base64
+import json
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -27,6 +28,9 @@ SHARES = (0.0, 0.001, 0.01, 0.05, *(k / 10 for k in range(1, 10)), 0.95, 0.99, 0
 
 _SETS = 200
 """So many OOD sets are counted by name; a card has to stay small."""
+
+_NAMES = 40_000
+"""So many bytes their names may have in all."""
 
 _KEPT = 2048
 """So many marks of rows a card holds."""
@@ -126,12 +130,11 @@ def _describe(sample: Sample, model: RejectionModel, point: Any, ood: str) -> di
 
     names = sample.columns.names or tuple(f"score {k + 1}" for k in range(sample.n_scores))
     sets = {name: rows.stop - rows.start for name, rows in sample.ood_sets.items()}
-    shown = dict(list(sets.items())[:_SETS])
     return {
         "model": model.to_data(),
         "ood": ood,
         "points": {"tuned": point_data(point)},
-        "rows": {"id": sample.n_id, "ood": sample.n_ood, "ood_sets": shown},
+        "rows": {"id": sample.n_id, "ood": sample.n_ood} | _counted(sets),
         "ranges": {
             name: {
                 "id": _quantiles(sample.id_scores[:, column]),
@@ -143,6 +146,19 @@ def _describe(sample: Sample, model: RejectionModel, point: Any, ood: str) -> di
         "demur": version("demur"),
         "fingerprint": Fingerprint.of(sample).to_data(),
     }
+
+
+def _counted(sets: Mapping[str, int]) -> dict[str, Any]:
+    """Return the rows of each OOD set, of so many sets as a small file can name."""
+    shown: dict[str, int] = {}
+    room = _NAMES
+    for name, rows in sets.items():
+        room -= len(json.dumps(name))
+        if room < 0 or len(shown) == _SETS:
+            break
+        shown[name] = rows
+    more = len(sets) - len(shown)
+    return {"ood_sets": shown} | ({"more_ood_sets": more} if more else {})
 
 
 def point_data(point: Any) -> dict[str, Any]:
