@@ -132,9 +132,8 @@ def has_columns(data: Any) -> bool:
         return False
     if isinstance(data, Mapping):
         return True
-    # Asked of the class: a lazy frame warns when it is asked itself.
-    known = getattr(type(data), "columns", None) or getattr(type(data), "column_names", None)
-    return known is not None and not callable(known)
+    # Asked of the type: some frames find their columns only at a price.
+    return hasattr(type(data), "columns") or hasattr(type(data), "column_names")
 
 
 def _named_scores(

@@ -19,7 +19,7 @@ from demur.core.columns import ID_NAMES, check_names
 from demur.core.sample import POOLED_NAME
 from demur.core.source import Measure, Rows
 from demur.errors import InvalidInputError
-from demur.sources.columns import Missing, Roles
+from demur.sources.open import Missing, Roles
 
 Expr: TypeAlias = nw.Expr
 
