@@ -22,7 +22,13 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` once the block has ended without an error."""
-    target = Path(path)
+    try:
+        target = Path(path)
+        os.fsencode(target)
+    except TypeError:
+        raise InvalidInputError(f"the path must be text or a path, got {path!r}") from None
+    if "\0" in str(target):
+        raise InvalidInputError(f"{str(target)!r} is not the name of a file")
     check_target(target)
     try:
         handle, part = tempfile.mkstemp(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from demur._arguments import check_kind, takes
 from demur._arrays import FloatArray, IntArray
 from demur._files import write_atomically
 from demur._kernels import exact, reference
@@ -189,6 +190,7 @@ class OperatingTable:
         return cls.from_json(text)
 
 
+@takes(sample=Sample)
 def operating_table(
     sample: Sample,
     *,
@@ -219,7 +221,11 @@ def operating_table(
         found = np.concatenate([surface.directions, surface.thresholds[..., None]], axis=2)
         lines = found[~np.isnan(surface.thresholds)]
     else:
-        doubts = [rule.for_doubts(sample.columns) for rule in rules]
+        check_kind("rules", rules, Iterable)
+        given = list(rules)
+        for rule in given:
+            check_kind("rules", rule, Rule)
+        doubts = [rule.for_doubts(sample.columns) for rule in given]
         lines = np.array([[*rule.direction, rule.threshold] for rule in doubts])
     lines = np.unique(lines.reshape(-1, sample.n_scores + 1), axis=0)
     masses = np.array([_accepted(points, line) for line in lines], np.int64).reshape(-1, 3)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from demur._arguments import check_kind
 from demur.core.columns import check_names
 from demur.core.scores import ScoreColumns
 from demur.core.source import MEMORY, ScoreSource
@@ -123,6 +124,10 @@ def open_source(
     >>> demur.tune(source, demur.TprFprModel(min_tpr=0.5)).point.selective_risk
     0.0
     """
+    if isinstance(scores, str) or not isinstance(scores, Sequence):
+        check_kind("scores", scores, str)
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+        raise InvalidInputError(f"memory must be a number of bytes above 0, got {memory!r}")
     roles = Roles(
         (scores,) if isinstance(scores, str) else tuple(scores),
         *(loss, label, prediction, loss_function, ood, weight),
@@ -130,6 +135,9 @@ def open_source(
     )
     if engine not in get_args(Engine):
         raise InvalidInputError(f"engine must be one of {', '.join(get_args(Engine))}")
+    if isinstance(data, (list, tuple)):
+        for path in data:
+            check_kind("data", path, (str, os.PathLike))
     if isinstance(data, (str, os.PathLike, list, tuple)):
         if engine == "duckdb":
             from demur.sources.engines.duckdb import DuckDBSource

@@ -29,6 +29,8 @@ def engine_of(frame: Any) -> Callable[..., ScoreSource]:
 
     try:
         known = nw.from_native(frame)
+    except nw.exceptions.DuplicateError as error:
+        raise InvalidInputError(f"data has columns of the same name: {error}") from None
     except TypeError:
         raise InvalidInputError(
             f"data is a {type(frame).__name__}: give files, or a frame of Spark, Dask, Polars, "
