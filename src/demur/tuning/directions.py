@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from demur._arguments import check_kind
 from demur._arrays import FloatArray
 from demur.errors import InvalidInputError, ScoreUnitsWarning
 
@@ -45,12 +44,6 @@ DIRECTION_SETS = NamedSets(
     circle=DirectionSet((0, 1, 2, 3), (False, False), (0.0, 2 * np.pi)),
 )
 """What `directions` may be; see `demur.tune`."""
-
-
-def direction_set(name: str) -> DirectionSet:
-    """Return the set of directions of a name; see `demur.tune`."""
-    check_kind("directions", name, str)
-    return DIRECTION_SETS[name]
 
 
 def grid_directions(allowed: DirectionSet, angles: int) -> list[Direction]:

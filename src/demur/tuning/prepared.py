@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from demur._arguments import takes
-from demur._arrays import FloatArray, IntArray
+from demur._arrays import FloatArray, IntArray, takes
 from demur._kernels.engines import Engine, Optima, Outcome, engine
 from demur.core.points import Points
 from demur.core.program import Program
