@@ -53,10 +53,11 @@ def test_same_samples_as_from_frame():
     assert built > 150
 
 
-def test_confidences_are_flipped_and_must_be_finite():
+def test_confidences_become_doubts_and_must_be_finite():
     columns = {"c": np.array([1.0, 2.0, 3.0]), "loss": np.zeros(3)}
     sample = sample_from_columns(columns, ["c"], loss="loss", confidence=["c"])
-    assert sample.id_scores[:, 0].tolist() == [-1, -2, -3]
+    assert sample.id_scores[:, 0].tolist() == [1, 2, 3]
+    assert sample.id_doubts[:, 0].tolist() == [-1, -2, -3]
     for value in (np.inf, -np.inf):
         columns["c"] = np.array([1.0, value, 3.0])
         with pytest.raises(dm.InvalidInputError, match=r"confidence: column 'c', row 1 is -?inf"):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,28 +45,32 @@ def arrow(module: str) -> Any:
         raise MissingExtraError("pyarrow", "files") from None
 
 
-def csv_table(path: str | os.PathLike[str], names: Sequence[str]) -> Any:
+def csv_table(file: Any, separator: str, names: Sequence[str]) -> Any:
     """Read columns of a CSV file whole: their types are settled after the last row."""
     arrow_csv = arrow("pyarrow.csv")
     return arrow_csv.read_csv(
-        path,
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        file,
+        parse_options=_parsing(separator),
         convert_options=arrow_csv.ConvertOptions(include_columns=list(names)),
     )
 
 
-def csv_stream(path: str, names: list[str] | None) -> Stream:
-    """Open a CSV file; everything comes as text."""
+def csv_stream(
+    file: Any, separator: str, every: Sequence[str], names: Sequence[str] | None
+) -> Stream:
+    """Read a CSV file with the columns `every`; everything comes as text."""
     arrow_csv, text = arrow("pyarrow.csv"), arrow("pyarrow").string()
     read = arrow_csv.ReadOptions(block_size=_CSV_BLOCK)
-    parse = arrow_csv.ParseOptions(newlines_in_values=True)
-    with arrow_csv.open_csv(path, read_options=read, parse_options=parse) as header:
-        every = header.schema.names
     convert = arrow_csv.ConvertOptions(
-        column_types=dict.fromkeys(every, text), include_columns=names or []
+        column_types=dict.fromkeys(every, text),
+        include_columns=[] if names is None else list(dict.fromkeys(names)),
     )
-    reader = arrow_csv.open_csv(path, read, parse, convert)
+    reader = arrow_csv.open_csv(file, read, _parsing(separator), convert)
     return Stream(reader.schema, None, iter(reader), text=True)
+
+
+def _parsing(separator: str) -> Any:
+    return arrow("pyarrow.csv").ParseOptions(delimiter=separator, newlines_in_values=True)
 
 
 def parquet_stream(path: str, names: list[str] | None) -> Stream:
@@ -75,11 +78,11 @@ def parquet_stream(path: str, names: list[str] | None) -> Stream:
     # Small reads instead of whole row groups, which a writer can make as large as the file.
     file = arrow("pyarrow.parquet").ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
     batches = file.iter_batches(BATCH_ROWS, columns=names)
-    return _selected(Stream(file.schema_arrow, file.metadata.num_rows, batches), names)
+    return Stream(file.schema_arrow, file.metadata.num_rows, batches)
 
 
-def ipc_stream(path: str, names: list[str] | None) -> Stream:
-    """Open an Arrow or Feather file, or an Arrow stream."""
+def ipc_stream(path: str) -> Stream:
+    """Open an Arrow or Feather file, or an Arrow stream; every batch is checked for damage."""
     ipc, source = arrow("pyarrow.ipc"), arrow("pyarrow").memory_map(path)
     if source.read(6) == b"ARROW1":
         reader = ipc.open_file(source)
@@ -87,23 +90,32 @@ def ipc_stream(path: str, names: list[str] | None) -> Stream:
     else:
         source.seek(0)
         reader = batches = ipc.open_stream(source)
-    pieces = (piece for batch in batches for piece in _pieces(batch))
-    return _selected(Stream(reader.schema, None, pieces), names)
+    pieces = (piece for batch in batches for piece in _pieces(_sound(batch)))
+    return Stream(reader.schema, None, pieces)
 
 
-def _selected(stream: Stream, names: list[str] | None) -> Stream:
-    """Keep the named columns; asked for "a", Parquet also hands out "a.b"."""
-    if names is None:
-        return stream
-    fields = [stream.schema.field(name) for name in names]
-    schema = arrow("pyarrow").schema(fields, stream.schema.metadata)
-    return Stream(schema, stream.rows, (batch.select(names) for batch in stream.batches))
+def selected(stream: Stream, columns: Mapping[str, str]) -> Stream:
+    """Keep columns, under the names that are the keys; asked for "a", Parquet also gives "a.b"."""
+    pa = arrow("pyarrow")
+    fields = [stream.schema.field(old).with_name(new) for new, old in columns.items()]
+    schema = pa.schema(fields, stream.schema.metadata)
+    batches = (
+        pa.RecordBatch.from_arrays([batch.column(old) for old in columns.values()], schema=schema)
+        for batch in stream.batches
+    )
+    return Stream(schema, stream.rows, batches, stream.text)
 
 
 def column_stream(columns: Mapping[str, npt.NDArray[Any]]) -> Stream:
     """Return columns in memory as if they were read from a file."""
     table = arrow("pyarrow").table(dict(columns))
     return Stream(table.schema, table.num_rows, iter(table.to_batches(max_chunksize=BATCH_ROWS)))
+
+
+def _sound(batch: Any) -> Any:
+    # Offsets and lengths that were damaged lead out of the buffers.
+    batch.validate(full=True)
+    return batch
 
 
 def _pieces(batch: Any) -> Iterator[Any]:

@@ -6,12 +6,13 @@ line in `_LAZY`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from demur.core.source import ScoreSource
 from demur.errors import InvalidInputError
+from demur.sources.files import Located
 
 _LAZY = {
     "POLARS": ("polars", "PolarsSource"),
@@ -29,6 +30,8 @@ def engine_of(frame: Any) -> Callable[..., ScoreSource]:
 
     try:
         known = nw.from_native(frame)
+    except (nw.exceptions.NarwhalsError, ValueError) as error:
+        raise InvalidInputError(f"data cannot be read: {' '.join(str(error).split())}") from None
     except TypeError:
         raise InvalidInputError(
             f"data is a {type(frame).__name__}: give files, or a frame of Spark, Dask, Polars, "
@@ -45,9 +48,9 @@ def engine_of(frame: Any) -> Callable[..., ScoreSource]:
     return found
 
 
-def read_files(paths: Sequence[str], kind: str, engine: str) -> Any:
+def read_files(files: Located, engine: str) -> Any:
     """Return Parquet or CSV files as a frame of an engine."""
-    return _engine(engine).read_files(paths, kind)
+    return _engine(engine).read_files(files)
 
 
 def _engine(module: str) -> Any:
