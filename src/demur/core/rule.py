@@ -6,14 +6,13 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from demur import _arrays
 from demur._arrays import BoolArray, FloatArray
-from demur._files import write_atomically
+from demur._files import read_text, write_atomically
 from demur.core.card import Card
 from demur.core.columns import score_columns
 from demur.core.scores import ScoreColumns, combine
@@ -251,12 +250,7 @@ class Rule:
         """Read a rule written by `save`."""
         from demur.core.rule_file import LARGEST
 
-        try:
-            with Path(path).open("rb") as file:
-                text = file.read(LARGEST + 1).decode("utf-8")
-        except (OSError, UnicodeDecodeError, TypeError, ValueError) as error:
-            raise InvalidInputError(f"cannot read the rule {str(path)!r}: {error}") from None
-        return cls.from_json(text)
+        return cls.from_json(read_text(path, "the rule", LARGEST))
 
 
 def _direction(weights: Any) -> tuple[float, ...]:
