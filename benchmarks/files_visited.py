@@ -1,7 +1,8 @@
 """How many files of the package a call runs through: ``python -m benchmarks.files_visited``.
 
 A reader who follows a call has to open every one of them. Counted are functions that run, by the
-file that defines them; modules are imported by a first call that is not counted.
+Python file of the package that defines them; templates, which run as functions too, are not
+counted, and neither is what a first call imports.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Visits:
         code = frame.f_code
         if event == "call" and code.co_name != "<module>":
             path = Path(code.co_filename)
-            if path.is_relative_to(PACKAGE):
+            if path.suffix == ".py" and path.is_relative_to(PACKAGE):
                 self.functions.add((str(path.relative_to(PACKAGE)), code.co_qualname))
 
 

@@ -120,8 +120,8 @@ def _group_by(path: str) -> dict[str, float]:
 
 def _tune(path: str, options: argparse.Namespace) -> dict[str, float]:
     import demur as dm
-    from demur.sources.columns import Roles
     from demur.sources.engines.duckdb import DuckDBSource
+    from demur.sources.open import Roles
 
     source = DuckDBSource(
         path, Roles(("risk", "far"), loss="wrong", ood="ood"), memory=_bytes(options.memory)

@@ -68,16 +68,17 @@ def test_held_out_rows_are_those_of_tune(tmp_path):
         assert row["kind"] == ("ID" if source.set == "id" else source.set)
 
 
-def test_confidences_are_shown_as_the_doubts_they_become(tmp_path):
+def test_confidences_are_shown_as_they_are_in_the_file(tmp_path):
     table = make_table()
     write_table(table, tmp_path / "s.csv")
     scores = ["--scores", "msp,knn_conf", "--confidence", "knn_conf"]
     done = run(tmp_path, "report", "s.csv", *scores, *COLUMNS, *BOUNDS, "--json")
     data = json.loads(done.stdout)
-    assert data["rule"]["score_names"] == ["msp", "-knn_conf"]
+    assert data["rule"]["score_names"] == ["msp", "knn_conf"]
+    assert data["rule"]["confidence"] == ["knn_conf"]
     doubt = dm.Sample.from_frame(table, ["msp", "knn"], loss="is_wrong", ood="set")
     rule = dm.tune(doubt, dm.TprFprModel(0.75, 0.2)).rule
-    assert tuple(data["rule"]["direction"]) == rule.direction
+    assert data["rule"]["direction"] == [rule.direction[0], -rule.direction[1]]
     assert "--confidence knn_conf" in data["command"]
 
 
@@ -155,7 +156,8 @@ def test_demo(tmp_path):
                 assert tuned["msp", "knn"][key] <= tuned[single][key] + 1e-12
     command = shlex.split(page_data(folder / "report.html")[0]["command"])
     again = run(tmp_path, *command[1:], "--min-tpr", ".8", "--max-fpr", ".2", "--json")
-    assert json.loads(again.stdout)["rule"] == json.loads((folder / "rule.json").read_text())
+    printed = dm.Rule.from_json(json.dumps(json.loads(again.stdout)["rule"]))
+    assert printed == dm.Rule.load(folder / "rule.json")
     refused = run(tmp_path, "demo")
     assert refused.returncode == 2 and "--force" in refused.stderr
 
@@ -196,15 +198,15 @@ def test_tune_with_a_guarantee_writes_a_report(tmp_path):
     printed = json.loads(done.stdout)
     # The rule that is saved has the promise; it reads the column as it is.
     rule = dm.Rule.load(tmp_path / "rule.json")
-    assert json.loads(rule.to_json()) == printed["rule"] and rule.direction[1] <= 0
+    assert dm.Rule.from_json(json.dumps(printed["rule"])) == rule and rule.direction[1] <= 0
     # The page is about the best rule without one and tells both, as that of `demur report`.
     report = json.loads(run(tmp_path, "report", *common, "--folds", "0").stdout)
     data, page = page_data(tmp_path / "page.html")
-    assert data["scores"] == ["msp", "-knn_conf"] and report["decision"] in page
+    assert data["scores"] == ["msp", "knn_conf"] and report["decision"] in page
     assert report["rule"]["threshold"] != rule.threshold
     statements = report["promises"]["statements"]
     assert re.findall(r'data-statement="(\w+)"', page) == [s["key"] for s in statements]
-    assert statements[-1]["key"] == "guaranteed" and "\u2212knn_conf" in statements[-1]["source"]
+    assert statements[-1]["key"] == "guaranteed" and "knn_conf" in statements[-1]["source"]
     assert html.escape(statements[-1]["source"]) in page
     limit = statements[-1]["rates"]["selective risk"]["high"]
     assert limit == printed["guarantee"]["selective_risk"]

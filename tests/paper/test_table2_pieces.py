@@ -30,7 +30,7 @@ from demur.reproduce.networks_weights import (  # noqa: E402
     save_tensors,
     tensor_digest,
 )
-from demur.reproduce.table2_areas import SortedAreas  # noqa: E402
+from demur.reproduce.table2 import SortedAreas  # noqa: E402
 from demur.reproduce.table2_cache import Cache  # noqa: E402
 from demur.reproduce.table2_setups import SETUPS, SetPart, Splits  # noqa: E402
 

@@ -12,7 +12,7 @@ from scored_tables import SETS, check_answers, table_of
 from streams import DIRECTIONS, check_against_memory, random_model, random_sample
 
 import demur as dm
-from demur.sources.columns import Roles
+from demur.sources.open import Roles
 
 
 @pytest.fixture(scope="class")

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import demur as dm
-from demur.sources.columns import Roles
 from demur.sources.engines.duckdb import DuckDBSource
+from demur.sources.open import Roles
 
 ROLES = Roles(("a", "b"), loss="wrong", ood="ood")
 

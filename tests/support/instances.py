@@ -50,7 +50,8 @@ def random_model(rng, rows):
     prior = 0.0 if total_ood == 0 else float(rng.choice([0, 0.1, 0.25, 0.4, 0.5, 0.9]))
     kind = str(rng.choice(["tprfpr", "pr", "cost"]))
     if kind == "tprfpr":
-        model = (kind, share(total_id), share(total_ood))
+        # Without OOD rows a bound on the FPR is refused.
+        model = (kind, share(total_id), share(total_ood) if total_ood else 1.0)
         return model, dm.TprFprModel(*model[1:])
     if kind == "pr":
         model = (kind, float(rng.choice(BOUNDS)), share(total_id), prior)

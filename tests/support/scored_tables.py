@@ -10,7 +10,7 @@ import pyarrow as pa
 import demur as dm
 from demur.core.bins import Bins, axis_for
 from demur.core.source import Cells, Measure, Rows, Strip
-from demur.sources.columns import Roles
+from demur.sources.open import Roles
 
 SETS = int(os.environ.get("DEMUR_RANDOM_SETS", "0"))
 """How many random data sets each engine is to be tried on; 0 for the few of the quick suite."""

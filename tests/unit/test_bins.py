@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from demur.core.bins import Bins, axis_for
+from demur.core.bins import BinFinder, Bins, axis_for
 from demur.core.points import Masses, exponent_of
-from demur.sources.counting.cells import BinFinder
 
 SHAPES = {
     "normal": lambda rng, n: rng.normal(size=n),

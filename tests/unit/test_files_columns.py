@@ -53,7 +53,7 @@ def test_same_samples_as_from_frame():
     assert built > 150
 
 
-def test_confidences_become_doubts_and_must_be_finite():
+def test_confidences_stay_as_they_are_and_must_be_finite():
     columns = {"c": np.array([1.0, 2.0, 3.0]), "loss": np.zeros(3)}
     sample = sample_from_columns(columns, ["c"], loss="loss", confidence=["c"])
     assert sample.id_scores[:, 0].tolist() == [1, 2, 3]

@@ -100,7 +100,9 @@ def test_standard_input(content, monkeypatch):
 def test_engines_say_what_to_do(name, tmp_path):
     (tmp_path / name).write_bytes(CONTENTS[name])
     for engine in ("duckdb", "dask", "spark"):
-        with pytest.raises(dm.InvalidInputError, match="read into memory only; write it as Parquet"):
+        with pytest.raises(
+            dm.InvalidInputError, match="read into memory only; write it as Parquet"
+        ):
             dm.open_source(tmp_path / name, "s", loss="n", engine=engine)
 
 
@@ -178,7 +180,10 @@ def part(seed):
 
 def test_hive_columns_in_memory(tmp_path):
     sets = ("id", "svhn", "far away", "__HIVE_DEFAULT_PARTITION__")
-    lake(tmp_path, {f"set={name.replace(' ', '%20')}/day={i}": part(i) for i, name in enumerate(sets)})
+    lake(
+        tmp_path,
+        {f"set={name.replace(' ', '%20')}/day={i}": part(i) for i, name in enumerate(sets)},
+    )
     assert files.table_columns(tmp_path) == ["s", "l", "set", "day"]
     columns = files.read_table(tmp_path, ["set", "day", "s"])
     assert sorted(set(columns["set"].tolist()), key=str) == [None, "far away", "id", "svhn"]

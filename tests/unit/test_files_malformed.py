@@ -338,8 +338,9 @@ def test_new_files_where_there_are_no_links(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", no_links)
     _files.write_atomically(tmp_path / "a", "new", new=True)
     assert (tmp_path / "a").read_text() == "new"
-    with pytest.raises(dm.InvalidInputError, match="exists"), _files.replacing(
-        tmp_path / "b", new=True
+    with (
+        pytest.raises(dm.InvalidInputError, match="exists"),
+        _files.replacing(tmp_path / "b", new=True),
     ):
         (tmp_path / "b").write_text("theirs")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]

@@ -6,8 +6,14 @@ from scipy import stats
 
 import demur as dm
 from demur.guarantees import auroc_interval, clopper_pearson, plan, tune_certified
-from demur.guarantees.intervals import fewest_for, most_for, rate_lower, rate_upper, sidak
-from demur.guarantees.mean_bounds import hoeffding_bentkus
+from demur.guarantees.intervals import (
+    fewest_for,
+    hoeffding_bentkus,
+    most_for,
+    rate_lower,
+    rate_upper,
+    sidak,
+)
 
 
 def test_clopper_pearson_for_all_counts():

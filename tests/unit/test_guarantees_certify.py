@@ -7,8 +7,7 @@ import pytest
 
 import demur as dm
 from demur.guarantees import certify
-from demur.guarantees.intervals import rate_lower, rate_upper, sidak
-from demur.guarantees.mean_bounds import mean_lower, mean_upper
+from demur.guarantees.intervals import mean_lower, mean_upper, rate_lower, rate_upper, sidak
 
 RULE = dm.Rule((1.0,), 0.5)
 

@@ -10,8 +10,15 @@ from scipy import stats
 
 from demur.errors import InvalidInputError
 from demur.guarantees import Interval, clopper_pearson, mean_lower, mean_upper
-from demur.guarantees.intervals import fewest_for, miss, most_for, rate_lower, rate_upper, sidak
-from demur.guarantees.mean_bounds import hoeffding_bentkus
+from demur.guarantees.intervals import (
+    fewest_for,
+    hoeffding_bentkus,
+    miss,
+    most_for,
+    rate_lower,
+    rate_upper,
+    sidak,
+)
 
 
 def at_least(k, n, p):

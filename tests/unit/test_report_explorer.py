@@ -7,8 +7,8 @@ import pytest
 from reports import accepted, make_sample
 
 import demur as dm
-from demur.report.case import Case
 from demur.report.explorer import explore
+from demur.report.summary import Case
 
 
 def explored(sample, model=None, *, held_out=None, ood="pooled", directions="nonneg", search=None):

@@ -10,8 +10,8 @@ import pytest
 from reports import accepted, make_sample
 
 import demur as dm
+from demur.core.wording import percent
 from demur.report import Report
-from demur.report.wording import percent
 
 MODEL = dm.TprFprModel(0.7, 0.2)
 

@@ -129,7 +129,9 @@ def test_classes_of_different_kinds_are_refused(kind):
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_classes_of_one_kind_are_compared_as_values(kind):
-    table = pa.table({"s": [0.1, 0.2], "y": [1, 2], "h": [1.0, 3.0], "t": ["a", "b"], "u": list("ac")})
+    table = pa.table(
+        {"s": [0.1, 0.2], "y": [1, 2], "h": [1.0, 3.0], "t": ["a", "b"], "u": list("ac")}
+    )
     rule = dm.Rule((1.0,), 1.0)
     for label, prediction in (("y", "h"), ("t", "u")):
         source = dm.open_source(FRAMES[kind](table), "s", label=label, prediction=prediction)

@@ -139,7 +139,7 @@ def test_not_a_frame():
         (lambda: dm.PrecisionRecallModel(0.9, 0.7, 1), "ood_prior must be in"),
         (lambda: dm.PrecisionRecallModel(1.9, 0.7, 0), "min_precision must be in"),
         (lambda: dm.CostModel(-1), "reject_id must be at least 0"),
-        (lambda: dm.CostModel(1, accept_ood=1, reject_ood=2), "accept_ood"),
+        (lambda: dm.CostModel(1, accept_ood=1, reject_ood=2, ood_prior=0.1), "accept_ood"),
         (lambda: dm.CostModel(float("inf")), "finite"),
         (lambda: dm.Grid(0), "angles"),
         (

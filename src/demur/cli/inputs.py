@@ -1,4 +1,4 @@
-"""From the options that name files and columns to samples, and back to the columns of the file."""
+"""From the options that name files, engines and columns to samples, and back to the columns."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray, FloatArray
-from demur.cli.options import Command, Names, complete_column, gathered, option
+from demur.cli.options import Command, Names, Size, complete_column, gathered, option
 from demur.cli.output import Progress
 from demur.core.columns import check_names, listing, numbers, ood_rows, sample_from_columns
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.source import MEMORY
 from demur.errors import InvalidInputError
 
 # No column of a file has an empty name and this one a space.
 _NO_LOSS = " "
+# What a row takes in memory from reading to the end of the search.
+_ROW_BYTES = 300
 _ROLES = ("loss", "label", "prediction", "ood", "weight")
 
 
@@ -86,6 +89,65 @@ def data_options() -> Callable[[Command], Command]:
                 type=Names(),
                 metavar="SETS",
                 help="OOD sets to use; by default all.",
+            ),
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Which engine reads the rows, if they are not read into memory."""
+
+    engine: str
+    memory: int
+
+    def streams(self, data: DataOptions) -> bool:
+        """Return whether the rows stay where they are."""
+        if self.engine != "auto":
+            if data.openood and self.engine != "memory":
+                raise click.UsageError("--openood score files are read into memory")
+            return self.engine != "memory"
+        return data.data is not None and self._is_large(data.data)
+
+    def _is_large(self, path: str) -> bool:
+        from demur.sources.files import FORMATS, check_input, is_partitioned, open_stream
+
+        # Only files that can be counted in; whatever else is wrong is told by their readers.
+        if is_partitioned(path):
+            return True
+        kind = FORMATS.get(Path(path).suffix.lower())
+        if kind == "Parquet":
+            rows = open_stream(path).rows or 0
+            return rows * _ROW_BYTES > self.memory
+        if kind == "CSV":
+            check_input(path)
+            # Numbers take about as many bytes as text as in memory; the search takes more.
+            return Path(path).stat().st_size * 8 > self.memory
+        return False
+
+
+def engine_options() -> Callable[[Command], Command]:
+    """Return a decorator that adds the options of large data as `engine`."""
+    add = option("Large data")
+    return gathered(
+        "engine",
+        EngineOptions,
+        [
+            add(
+                "--engine",
+                type=click.Choice(["auto", "memory", "duckdb", "spark", "dask"]),
+                default="auto",
+                show_default=True,
+                help="What reads DATA. auto: memory if it suffices, else DuckDB. Spark: the "
+                "session of SPARK_REMOTE or the default one. Dask: the cluster of "
+                "DASK_SCHEDULER_ADDRESS, or threads.",
+            ),
+            add(
+                "--memory",
+                type=Size(),
+                default=MEMORY,
+                metavar="SIZE",
+                help="Memory to get along with here, such as 2GB (default) or 512MiB.",
             ),
         ],
     )

@@ -6,6 +6,7 @@ Every group (here the rejection model and the search) reaches a command as one v
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
@@ -29,6 +30,10 @@ _MODELS = """give one of
   --min-tpr [--max-fpr]
   --min-precision --min-recall --prior
   --cost-reject-id [--cost-accept-ood] [--cost-reject-ood] [--prior]"""
+
+_UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_LEAST_SIZE = 50 * 10**6
 
 # Larger exponents would keep exact arithmetic busy for ever.
 _LARGEST_EXPONENT = 300
@@ -84,6 +89,25 @@ class Names(click.ParamType):  # type: ignore[type-arg]
         if not all(names) or len(set(names)) < len(names):
             self.fail(f"{value!r} is not a list of different names, as in a,b", param, ctx)
         return names
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes, such as 2GB or 512MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the number and its unit."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", value.strip())
+        units = {unit.lower(): size for unit, size in _UNITS.items()}
+        if found is None or found[2].lower() not in units:
+            self.fail(f"{value!r} is not a size such as 2GB or 512MiB", param, ctx)
+        size = int(float(found[1]) * units[found[2].lower()])
+        if size < _LEAST_SIZE:
+            self.fail(f"{value!r} is too little: the least is {_LEAST_SIZE // 10**6}MB", param, ctx)
+        return size
 
 
 class SectionOption(click.Option):

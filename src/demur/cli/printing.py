@@ -15,7 +15,7 @@ from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import Overview
-from demur.core.wording import formula
+from demur.core.wording import formula, strict
 from demur.errors import InfeasibleError
 
 FORMATS = ("text", "markdown", "latex")
@@ -114,15 +114,7 @@ class Result:
 
 def json_text(data: Mapping[str, Any]) -> str:
     """Return strict JSON: what is undefined is null."""
-    return json.dumps(_strict(data), indent=2, allow_nan=False)
-
-
-def _strict(item: Any) -> Any:
-    if isinstance(item, Mapping):
-        return {str(key): _strict(value) for key, value in item.items()}
-    if isinstance(item, Sequence) and not isinstance(item, str):
-        return [_strict(value) for value in item]
-    return None if isinstance(item, float) and not math.isfinite(item) else item
+    return json.dumps(strict(data), indent=2, allow_nan=False)
 
 
 @contextmanager
@@ -285,12 +277,6 @@ def _point_rows(point: OperatingPoint, counts: RowCounts) -> dict[str, str]:
 
 def _count(weight: float) -> str:
     return f"{int(weight):,}" if float(weight).is_integer() else f"{weight:,.4f}"
-
-
-def rule_data(rule: Rule) -> dict[str, Any]:
-    """Return a rule for JSON, as `Rule.save` writes it."""
-    data: dict[str, Any] = json.loads(rule.to_json())
-    return data
 
 
 def rows_data(data: Sample | Overview) -> dict[str, Any]:

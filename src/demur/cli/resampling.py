@@ -35,9 +35,8 @@ from demur.tuning.result import Grid
 
 if TYPE_CHECKING:
     from demur.guarantees.certified_tuning import CertifiedTuning
-    from demur.guarantees.resampling.bootstrap import Bootstrap
+    from demur.guarantees.resampling.bootstrap import Bootstrap, Comparison
     from demur.guarantees.resampling.cross import CrossTuning
-    from demur.guarantees.resampling.paired import Comparison
     from demur.guarantees.splits import Groups
 
 
@@ -171,7 +170,7 @@ class ResamplingOptions:
         seed: int,
     ) -> Comparison | None:
         """Compare two methods on the same rows; None if no rule of one meets the bounds."""
-        from demur.guarantees.resampling.paired import compare
+        from demur.guarantees.resampling.bootstrap import compare
 
         with counted(label, self.replicates, unit="replicates") as done:
             try:

@@ -9,7 +9,7 @@ import base64
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from demur._arrays import FloatArray
 from demur.core.models import RejectionModel
 from demur.core.sample import Sample
+from demur.core.scores import ScoreColumns
 from demur.errors import InvalidInputError
 
 Kind = Literal["tuned", "held out", "certified"]
@@ -27,6 +28,9 @@ SHARES = (0.0, 0.001, 0.01, 0.05, *(k / 10 for k in range(1, 10)), 0.95, 0.99, 0
 
 _SETS = 200
 """So many OOD sets are counted by name; a card has to stay small."""
+
+if TYPE_CHECKING:
+    from demur.core.source import Overview
 
 _KEPT = 2048
 """So many marks of rows a card holds."""
@@ -49,6 +53,19 @@ class Card:
     ) -> Card:
         """Return the card of a rule tuned on a sample, with that operating point."""
         return cls(lambda: _describe(sample, model, point, ood))
+
+    @classmethod
+    def of_source_tuning(
+        cls,
+        overview: Overview,
+        columns: ScoreColumns,
+        model: RejectionModel,
+        point: Any,
+        *,
+        ood: str = "pooled",
+    ) -> Card:
+        """Return the card of a rule tuned on a source, which is known by its totals only."""
+        return cls(lambda: _describe_source(overview, columns, model, point, ood))
 
     def to_data(self) -> dict[str, Any]:
         """Return everything as data that JSON can hold."""
@@ -99,7 +116,10 @@ class Card:
 
     @property
     def ranges(self) -> dict[str, dict[str, list[float]]]:
-        """Quantiles of each score, ``SHARES`` of them, of ``"id"`` and ``"ood"`` rows."""
+        """Quantiles of each score, ``SHARES`` of them, of ``"id"`` and ``"ood"`` rows.
+
+        Of a source only the smallest and the largest value are known, of ``"all"`` rows.
+        """
         ranges = _object("ranges", self.to_data().get("ranges", {}))
         return {
             name: {
@@ -122,27 +142,49 @@ class Card:
 
 
 def _describe(sample: Sample, model: RejectionModel, point: Any, ood: str) -> dict[str, Any]:
-    from importlib.metadata import version
-
-    names = sample.columns.names or tuple(f"score {k + 1}" for k in range(sample.n_scores))
     sets = {name: rows.stop - rows.start for name, rows in sample.ood_sets.items()}
-    shown = dict(list(sets.items())[:_SETS])
-    return {
-        "model": model.to_data(),
-        "ood": ood,
-        "points": {"tuned": point_data(point)},
-        "rows": {"id": sample.n_id, "ood": sample.n_ood, "ood_sets": shown},
+    return _origin(model, point, ood, sample.n_id, sets) | {
         "ranges": {
             name: {
                 "id": _quantiles(sample.id_scores[:, column]),
                 "ood": _quantiles(sample.ood_scores[:, column]),
             }
-            for column, name in enumerate(names)
+            for column, name in enumerate(_names(sample.columns))
         },
-        "created": _now(),
-        "demur": version("demur"),
         "fingerprint": Fingerprint.of(sample).to_data(),
     }
+
+
+def _describe_source(
+    overview: Overview, columns: ScoreColumns, model: RejectionModel, point: Any, ood: str
+) -> dict[str, Any]:
+    sets = dict(zip(overview.sets, overview.ood_rows, strict=True))
+    # The range of a confidence is that of its doubt with the other sign.
+    ends = columns.as_doubts(np.vstack([overview.low, overview.high]))
+    low, high = ends.min(axis=0).tolist(), ends.max(axis=0).tolist()
+    return _origin(model, point, ood, overview.id_rows, sets) | {
+        "ranges": {n: {"all": [low[k], high[k]]} for k, n in enumerate(_names(columns))}
+    }
+
+
+def _origin(
+    model: RejectionModel, point: Any, ood: str, id_rows: int, sets: dict[str, int]
+) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    shown = dict(list(sets.items())[:_SETS])
+    return {
+        "model": model.to_data(),
+        "ood": ood,
+        "points": {"tuned": point_data(point)},
+        "rows": {"id": id_rows, "ood": sum(sets.values()), "ood_sets": shown},
+        "created": _now(),
+        "demur": version("demur"),
+    }
+
+
+def _names(columns: ScoreColumns) -> tuple[str, ...]:
+    return columns.names or tuple(f"score {k + 1}" for k in range(columns.count))
 
 
 def point_data(point: Any) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The accept/reject rule, and how it decides."""
+"""The accept/reject rule: how it decides, and `rule.json`, in which it is written and read."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,12 @@ from demur.core.sql import Dialect, predicate
 from demur.errors import InvalidInputError
 
 Missing = Literal["raise", "reject"]
+
+FORMAT = "demur.rule"
+VERSION = 2
+
+LARGEST = 2**20
+"""No rule file has more bytes than this; what has is something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,16 +237,15 @@ class Rule:
 
     def to_json(self) -> str:
         """Return the rule and its card as strict JSON; numbers round-trip exactly."""
-        from demur.core.rule_file import rule_text
-
-        return rule_text(self)
+        data = rule_data(self)
+        if self.card is not None:
+            data["card"] = self.card.to_data()
+        return json.dumps(data, indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Rule:
         """Read a rule written by `to_json`, of this version of the format or an older one."""
-        from demur.core.rule_file import read_rule
-
-        return read_rule(text)
+        return _from_json(text)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the rule to `path`; an interrupted write leaves the old file as it was."""
@@ -248,8 +254,6 @@ class Rule:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Rule:
         """Read a rule written by `save`."""
-        from demur.core.rule_file import LARGEST
-
         return cls.from_json(read_text(path, "the rule", LARGEST))
 
 
@@ -257,3 +261,72 @@ def _direction(weights: Any) -> tuple[float, ...]:
     if isinstance(weights, tuple) and all(type(weight) is float for weight in weights):
         return weights
     return tuple(float(weight) for weight in _arrays.real_vector("direction", weights))
+
+
+def rule_data(rule: Rule) -> dict[str, Any]:
+    """Return a rule as plain data, as its file has it, without the card."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "direction": list(rule.direction),
+        # JSON has no infinities.
+        "threshold": "-inf" if rule.threshold == -math.inf else rule.threshold,
+        "tau": rule.tau,
+        "score_names": None if rule.score_names is None else list(rule.score_names),
+        "confidence": list(rule.confidence),
+    }
+
+
+def _from_json(text: str) -> Rule:
+    """Read a rule of version 1 or 2."""
+    if not isinstance(text, str):
+        raise InvalidInputError(f"the rule must be JSON text, got {type(text).__name__}")
+    if len(text) > LARGEST:
+        raise InvalidInputError(f"the rule is larger than {LARGEST} bytes: this is no rule file")
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"the rule is not valid JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise InvalidInputError(f'the JSON is not a rule: "format" must be "{FORMAT}"')
+    version = data.get("version")
+    if isinstance(version, bool) or version not in range(1, VERSION + 1):
+        raise InvalidInputError(
+            f"the rule has version {version!r}, this demur reads versions 1 to {VERSION}; "
+            "use the demur that wrote it, or a newer one"
+        )
+    try:
+        return Rule(
+            direction=tuple(_number("direction", item) for item in data["direction"]),
+            threshold=-math.inf
+            if data["threshold"] == "-inf"
+            else _number("threshold", data["threshold"]),
+            tau=_number("tau", data["tau"]),
+            score_names=_names(data.get("score_names")),
+            confidence=_names(data.get("confidence")) or (),
+            card=None if data.get("card") is None else Card.from_data(data["card"]),
+        )
+    except InvalidInputError:
+        raise
+    except KeyError as missing:
+        raise InvalidInputError(f"the rule has no entry {missing}") from None
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InvalidInputError(f"the rule has an entry of the wrong kind: {error}") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _number(name: str, item: Any) -> float:
+    if isinstance(item, bool) or not isinstance(item, (int, float)):
+        raise TypeError(f"{name} {item!r} is not a number")
+    return float(item)
+
+
+def _names(item: Any) -> tuple[str, ...] | None:
+    if item is None:
+        return None
+    if not isinstance(item, list) or not all(isinstance(name, str) for name in item):
+        raise TypeError(f"{item!r} is not a list of names")
+    return tuple(item)

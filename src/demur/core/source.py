@@ -129,6 +129,28 @@ class Rows:
     """0 on OOD rows."""
     weight: FloatArray | None
 
+    def take(self, places: IntArray) -> Rows:
+        """Return some of the rows."""
+        return Rows(
+            self.scores.take(places, axis=0),
+            self.group.take(places),
+            self.loss.take(places),
+            None if self.weight is None else self.weight.take(places),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows], scores: int) -> Rows:
+        """Return the rows of all parts, which have so many scores each."""
+        if not parts:
+            return cls(np.empty((0, scores)), np.empty(0, np.int64), np.empty(0), None)
+        weights = [part.weight for part in parts if part.weight is not None]
+        return cls(
+            np.vstack([part.scores for part in parts]),
+            np.concatenate([part.group for part in parts]),
+            np.concatenate([part.loss for part in parts]),
+            np.concatenate(weights) if weights else None,
+        )
+
 
 class MassedRows(NamedTuple):
     """Integer masses of rows."""

@@ -8,11 +8,10 @@ from demur.detectors.activations import Activations, Detector
 from demur.detectors.arrays import as_scores
 from demur.detectors.catalog import CATALOG, Entry, score_table
 from demur.detectors.combine import PlugIn, Sirc, plug_in
+from demur.detectors.features import Mahalanobis, RelativeMahalanobis, Vim
 from demur.detectors.logits import energy, entropy, gen, gradnorm, mls, msp
-from demur.detectors.mahalanobis import Mahalanobis, RelativeMahalanobis
 from demur.detectors.neighbours import Knn
 from demur.detectors.shaping import React, ash, react, scale
-from demur.detectors.vim import Vim
 
 __all__ = [
     "CATALOG",

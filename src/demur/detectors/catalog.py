@@ -10,11 +10,10 @@ from typing import Any, Literal
 from demur._arrays import FloatArray
 from demur.detectors.activations import Activations, Detector
 from demur.detectors.arrays import as_scores
+from demur.detectors.features import Mahalanobis, RelativeMahalanobis, Vim
 from demur.detectors.logits import energy, entropy, gen, gradnorm, mls, msp
-from demur.detectors.mahalanobis import Mahalanobis, RelativeMahalanobis
 from demur.detectors.neighbours import Knn
 from demur.detectors.shaping import React, ash, scale
-from demur.detectors.vim import Vim
 from demur.errors import InvalidInputError
 
 Need = Literal["logits", "features", "head", "train", "labels", "gradients"]

@@ -19,20 +19,25 @@ if TYPE_CHECKING:
         auroc_interval,
         compare_auroc,
     )
-    from demur.guarantees.intervals import Interval, clopper_pearson
-    from demur.guarantees.mean_bounds import mean_lower, mean_upper
-    from demur.guarantees.operating_tables import OperatingTable, operating_table
-    from demur.guarantees.planning import Plan, PlanRow, PowerPoint, plan
-    from demur.guarantees.prior import (
-        PriorEstimate,
+    from demur.guarantees.intervals import (
+        Interval,
+        clopper_pearson,
         cost_range,
-        estimate_prior,
-        explaining_priors,
+        mean_lower,
+        mean_upper,
         precision_range,
     )
-    from demur.guarantees.resampling.bootstrap import Bootstrap, ResampledRate, bootstrap
+    from demur.guarantees.operating_tables import OperatingTable, operating_table
+    from demur.guarantees.planning import Plan, PlanRow, PowerPoint, plan
+    from demur.guarantees.prior import PriorEstimate, estimate_prior, explaining_priors
+    from demur.guarantees.resampling.bootstrap import (
+        Bootstrap,
+        Comparison,
+        ResampledRate,
+        bootstrap,
+        compare,
+    )
     from demur.guarantees.resampling.cross import CrossTuning, Fold, cross_tune
-    from demur.guarantees.resampling.paired import Comparison, compare
 
     Measure = ResampledRate
 
@@ -76,20 +81,19 @@ _NAMES = {
     "certified_rule": ("Certified", "certify"),
     "certified_tuning": ("Candidate", "CertifiedTuning", "tune_certified"),
     "delong": ("AurocComparison", "AurocEstimate", "auroc_interval", "compare_auroc"),
-    "intervals": ("Interval", "clopper_pearson"),
-    "mean_bounds": ("mean_lower", "mean_upper"),
-    "operating_tables": ("OperatingTable", "operating_table"),
-    "planning": ("Plan", "PlanRow", "PowerPoint", "plan"),
-    "prior": (
-        "PriorEstimate",
+    "intervals": (
+        "Interval",
+        "clopper_pearson",
         "cost_range",
-        "estimate_prior",
-        "explaining_priors",
+        "mean_lower",
+        "mean_upper",
         "precision_range",
     ),
-    "resampling.bootstrap": ("Bootstrap", "ResampledRate", "bootstrap"),
+    "operating_tables": ("OperatingTable", "operating_table"),
+    "planning": ("Plan", "PlanRow", "PowerPoint", "plan"),
+    "prior": ("PriorEstimate", "estimate_prior", "explaining_priors"),
+    "resampling.bootstrap": ("Bootstrap", "Comparison", "ResampledRate", "bootstrap", "compare"),
     "resampling.cross": ("CrossTuning", "Fold", "cross_tune"),
-    "resampling.paired": ("Comparison", "compare"),
 }
 _PLACES = {name: (place, name) for place, names in _NAMES.items() for name in names}
 # The name under which results of resampling were first known.

@@ -17,10 +17,21 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.wording import bound_text
 from demur.errors import InvalidInputError
-from demur.guarantees.intervals import Interval, miss, rate_lower, rate_upper, sidak
-from demur.guarantees.mean_bounds import mean_lower, mean_upper
-from demur.guarantees.prior import Prior, cost_range, precision_range, prior_range
-from demur.guarantees.splits import Seed, refuse_weights
+from demur.guarantees.intervals import (
+    Interval,
+    Prior,
+    cost_range,
+    mean_lower,
+    mean_upper,
+    miss,
+    precision_range,
+    prior_range,
+    rate_lower,
+    rate_upper,
+    refuse_weights,
+    sidak,
+)
+from demur.guarantees.splits import Seed
 
 OOD_CAVEAT = (
     "FPR, precision and cost hold for OOD inputs like the OOD rows supplied, and only for them."

@@ -36,10 +36,10 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.guarantees.certified_rule import OOD_CAVEAT, certify, declared_losses, risk_upper
-from demur.guarantees.intervals import miss
+from demur.guarantees.intervals import miss, refuse_weights
 from demur.guarantees.planning import shortage
 from demur.guarantees.requirements import Requirement, Sizes, refuse_unprovable
-from demur.guarantees.splits import Seed, refuse_weights, split
+from demur.guarantees.splits import Seed, split
 from demur.tuning.directions import Directions
 from demur.tuning.prepared import Prepared, prepare
 from demur.tuning.result import Exact, Grid

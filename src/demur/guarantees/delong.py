@@ -9,8 +9,7 @@ import numpy as np
 from demur._arrays import FloatArray
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.guarantees.intervals import Interval, miss
-from demur.guarantees.splits import refuse_weights
+from demur.guarantees.intervals import Interval, miss, refuse_weights
 
 
 @dataclass(frozen=True, slots=True)

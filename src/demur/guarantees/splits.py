@@ -56,15 +56,6 @@ def fold_numbers(
     return of_rows[: sample.n_id], of_rows[sample.n_id :]
 
 
-def refuse_weights(sample: Sample) -> None:
-    """Raise when the rows carry weights: exact bounds count independent rows."""
-    if sample.id_weight is not None or sample.ood_weight is not None:
-        raise InvalidInputError(
-            "the sample has weights, but exact bounds count independent rows, and a row of "
-            "weight 2 is not two independent rows: give the rows without weights"
-        )
-
-
 def _grouped(sample: Sample, groups: Groups | None) -> tuple[IntArray, IntArray]:
     """Return the first row of every group, and the group of every row, ID rows before OOD rows."""
     if groups is None:

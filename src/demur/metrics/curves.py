@@ -34,8 +34,7 @@ from demur.metrics.rules import (
     rules_at,
     with_ood,
 )
-from demur.tuning.boundary import Rules
-from demur.tuning.operating_points import Search
+from demur.tuning.operating_points import Rules, Search
 from demur.tuning.prepared import Prepared
 from demur.tuning.staircases import precision_stairs, risk_stairs, roc_stairs, settled_stairs
 

@@ -22,12 +22,16 @@ from demur.core.sample import Sample
 from demur.metrics.areas import area_under_ccr, area_under_steps
 from demur.metrics.rates import Per, Rates, check_correctness, tie_groups
 from demur.metrics.rules import SingleScore, from_nothing, given
-from demur.tuning.boundary import Lines, Rules, settle, settled_lines
 from demur.tuning.directions import direction_set
 from demur.tuning.operating_points import (
+    Lines,
+    Rules,
     Search,
     cell_lines,
     is_swept,
+    quarters,
+    settle,
+    settled_lines,
     sweep_along,
     swept_directions,
 )
@@ -168,7 +172,7 @@ def _swept(points: Points, direction: tuple[float, ...]) -> _CandidateSegments:
 
 def _beside_ood(points: Points, settled: bool) -> Iterator[_CandidateSegments]:
     """Yield the rules that stop just below an OOD point."""
-    chart = direction_set("nonneg").charts[0]
+    chart = quarters(direction_set("nonneg"))[0]
     x, y = chart.coordinates(points.scores)
     # Pivots are the points with mass in the first place: here OOD.
     merged = reference.merge(x, y, points.ood.sum(axis=0), points.id[None], points.loss)

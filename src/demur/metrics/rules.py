@@ -18,10 +18,9 @@ from demur.core.sample import Sample
 from demur.core.scores import combine
 from demur.core.source import ScoreSource
 from demur.errors import InvalidInputError
-from demur.tuning.boundary import Rules
 from demur.tuning.directions import direction_set
 from demur.tuning.frontier import PERCENT, ascending
-from demur.tuning.operating_points import Search, is_swept, sweep_along
+from demur.tuning.operating_points import Rules, Search, is_swept, sweep_along
 from demur.tuning.prepared import Prepared, as_prepared
 from demur.tuning.result import Exact
 from demur.tuning.staircases import roc_stairs

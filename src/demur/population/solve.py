@@ -1,20 +1,48 @@
 """`optimum`: the optimal rule of a model for known distributions.
 
 The cost-based model has a closed form (Theorem 1 of the paper), bounded models are linear programs.
+
+Scaling c leaves the selective risk and the precision as they are and lowers the FPR, so that
+*some* optimum has TPR = phi_min (not every one: the lemma of the paper that says so is wrong,
+its program is right). With ``w = c / TPR(c)`` both models are then one linear program,
+
+    minimise   sum p_I r w
+    subject to sum p_I w = 1,  sum p_O w <= ratio,  0 <= w <= 1/phi_min,
+
+where ratio is ``rho_max / phi_min`` for bounded TPR-FPR and ``(1-pi)(1-kappa)/(pi kappa)``
+for bounded precision-recall. It keeps its meaning for phi_min = 0, where the upper limit is
+dropped: the lowest selective risk of all rules that accept anything.
+
+By default it is solved through its dual, whose only unknown is the price mu of OOD: filling up
+in the order of ``r + mu*g`` solves what is left, and lambda is the score at which the mass is
+reached. The plain reference hands the same program to SciPy's HiGHS as it stands, with mu read off
+its duals: a general solver that works in absolute tolerances of about 1e-7, which small
+probabilities fall below, and is slow beyond some ten thousand inputs.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from demur._arrays import BoolArray, FloatArray
 from demur.core.models import ExpectedCost, RejectionModel
 from demur.core.rule import Rule
 from demur.errors import InvalidInputError
 from demur.population.bayes import FiniteProblem
-from demur.population.lp import Solver, bounded_optimum
-from demur.population.result import PopulationOptimum, direction, operating_point
+from demur.population.result import PopulationOptimum, assemble, direction, operating_point
+from demur.population.thresholds import Bounds, infeasible_error, threshold_curve
+
+# Numbers closer than this, relative to their size, are equal up to rounding.
+_ROUNDING = 1e-12
+_EPS = float(np.finfo(np.float64).eps)
+# Far more prices than ever needed; each step about halves their range.
+_MAX_STEPS = 1000
+# Primal values closer to a limit than this are on it; HiGHS keeps its limits to 1e-7.
+_HIGHS_TOLERANCE = 1e-7
+_HIGHS_INFEASIBLE = 2
 
 
 def optimum(
@@ -98,3 +126,197 @@ def _cost_optimum(
         rule=rule,
         point=operating_point(problem, model, scores[:, 0], accept),
     )
+
+
+class _Inputs(NamedTuple):
+    """The inputs that a rule can accept: those with ID mass."""
+
+    p_id: FloatArray
+    risk: FloatArray
+    ratio: FloatArray
+    room: FloatArray
+    """Largest accepted ID mass ``p_I w``."""
+
+
+Solver = Literal["dual", "highs"]
+
+
+def bounded_optimum(
+    problem: FiniteProblem,
+    model: RejectionModel,
+    *,
+    classifier: Any = None,
+    solver: Solver = "dual",
+) -> PopulationOptimum:
+    """Return a rule of least selective risk under bounds on TPR, FPR and precision.
+
+    Its TPR is `min_tpr` (`min_recall`) exactly; with a bound of 0 it is the largest that the
+    optimal shape of c allows. mu is 0 when the bound on OOD is slack and inf when only the
+    Neyman-Pearson rule meets it. Bounds hold up to rounding.
+
+    Parameters
+    ----------
+    solver
+        ``"dual"``, or ``"highs"`` for SciPy's general solver, whose mu is finite and whose
+        bounds hold to about 1e-7.
+
+    Raises
+    ------
+    InfeasibleError
+        No c meets the bounds; carries the nearest attainable ones over all rules.
+
+    Examples
+    --------
+    >>> from demur import TprFprModel
+    >>> problem = FiniteProblem([[0.5, 0.0], [0.3, 0.2]], p_ood=[0.75, 0.25])
+    >>> best = bounded_optimum(problem, TprFprModel(min_tpr=0.5, max_fpr=0.5))
+    >>> best.accept_probability, round(best.mu, 6), round(best.point.selective_risk, 6)
+    (array([0.5, 0.5]), 0.4, 0.2)
+    """
+    bounds = Bounds.of(model)
+    scores = problem.scores(classifier)
+    usable = np.flatnonzero(np.isfinite(scores[:, 1]))
+    p_id = problem.p_marginal[usable]
+    room = p_id / bounds.min_tpr if bounds.min_tpr > 0 else np.full(len(p_id), np.inf)
+    inputs = _Inputs(p_id, scores[usable, 0], scores[usable, 1], room)
+    solution = (
+        _solve(inputs, bounds.ratio)
+        if solver == "dual"
+        else _solve_by_highs(inputs.risk, inputs.ratio, inputs.room, bounds.ratio)
+    )
+    if solution is None:
+        curve = threshold_curve(problem, math.inf, classifier=classifier)
+        raise infeasible_error(model, curve)
+    mu, mass = solution
+    c = np.zeros(problem.n_inputs)
+    c[usable] = _probabilities(mass, inputs, bounds)
+    return assemble(problem, model, scores, mu, c)
+
+
+class _Filled(NamedTuple):
+    """A solution of the program without the bound on OOD, at some price of OOD."""
+
+    mass: FloatArray
+    last: int
+    """The input that was filled up last, usually in part."""
+
+
+def _solve(inputs: _Inputs, ratio: float) -> tuple[float, FloatArray] | None:
+    """Return mu and the accepted ID masses ``p_I w``, or None if the bounds cannot be met."""
+    surest = _fill(inputs.room, inputs.risk, inputs.ratio)
+    if inputs.ratio @ surest.mass <= ratio * (1 + _ROUNDING):
+        return 0.0, surest.mass
+    purest = _fill(inputs.room, inputs.ratio, inputs.risk)
+    least = float(inputs.ratio @ purest.mass)
+    if least > ratio * (1 + _ROUNDING):
+        return None
+    if least >= ratio * (1 - _ROUNDING):
+        return math.inf, purest.mass
+    return _priced(inputs, ratio, surest, purest)
+
+
+def _fill(room: FloatArray, key: FloatArray, then: FloatArray) -> _Filled:
+    """Fill inputs up in the order of `key`, ties in that of `then`, until the mass is 1."""
+    order = np.lexsort((then, key))
+    before = np.concatenate([[0.0], np.cumsum(room[order])[:-1]])
+    mass = np.empty(len(room))
+    mass[order] = np.clip(1 - before, 0.0, room[order])
+    return _Filled(mass, int(order[np.flatnonzero(before < 1 - len(room) * _EPS)[-1]]))
+
+
+def _priced(
+    inputs: _Inputs, ratio: float, heavy: _Filled, light: _Filled
+) -> tuple[float, FloatArray]:
+    """Solve the program through its dual, where the bound on OOD is active.
+
+    At a price mu of OOD the program without that bound is solved by filling up in the order of
+    r + mu*g. `heavy` is such a solution with too much OOD, `light` one with too little. At the
+    price where both cost the same, either another solution costs less and takes the place of
+    one of them, or both are optimal, and so is their mixture that uses the bound up.
+    """
+    # Mass counts by what it uses up of the two right-hand sides, 1 and ratio.
+    unit = np.maximum(1.0, inputs.ratio / ratio)
+    for _ in range(_MAX_STEPS):
+        mu, above, off = _equal_price(inputs, heavy, light)
+        found = _fill(inputs.room, above, inputs.ratio)
+        moved = [unit * np.abs(found.mass - old.mass) for old in (heavy, light)]
+        misplaced = max(float(mass[off].sum()) for mass in moved)
+        if misplaced <= len(off) * _EPS or not all(mass.any() for mass in moved):
+            break
+        if inputs.ratio @ found.mass > ratio:
+            heavy = found
+        else:
+            light = found
+    # Off the boundary the two differ by rounding at most; there the score decides.
+    certain = np.where(above < 0, inputs.room, 0.0)
+    more, less = (np.where(off, certain, old.mass) for old in (heavy, light))
+    least, most = inputs.ratio @ less, inputs.ratio @ more
+    share = (ratio - least) / (most - least)
+    return mu, share * more + (1 - share) * less
+
+
+def _equal_price(
+    inputs: _Inputs, heavy: _Filled, light: _Filled
+) -> tuple[float, FloatArray, BoolArray]:
+    """Return the mu at which two solutions cost the same, and how far inputs are off.
+
+    That is, their score less that of an input on the boundary, and whether that is more than
+    rounding.
+    """
+    change = light.mass - heavy.mass
+    # Masses add up to 1 up to rounding; seen from an input on the boundary that does not count,
+    # and mu gets all its digits. If rounding has swallowed one side of the exchange, that was
+    # the input filled up last.
+    size = np.abs(change)
+    at = int(size.argmax())
+    if abs(change.sum()) > size.sum() / 2:
+        at = max(heavy.last, light.last, key=lambda i: float(inputs.room[i]))
+    risk, odds = inputs.risk - inputs.risk[at], inputs.ratio - inputs.ratio[at]
+    mu = -float(risk @ change) / float(odds @ change)
+    scale = inputs.risk + inputs.risk[at] + mu * (inputs.ratio + inputs.ratio[at])
+    above = risk + mu * odds
+    return mu, above, np.abs(above) > _ROUNDING * scale
+
+
+def _probabilities(mass: FloatArray, inputs: _Inputs, bounds: Bounds) -> FloatArray:
+    """Return c(x), as large as allowed when the TPR is free."""
+    share = bounds.min_tpr
+    if share == 0:
+        used, fpr = mass > 0, float(inputs.ratio @ mass)
+        share = float((inputs.p_id[used] / mass[used]).min())
+        share = min(share, bounds.max_fpr / fpr) if fpr > 0 else share
+    c = share * mass / inputs.p_id
+    c[c > 1 - _ROUNDING] = 1.0
+    return np.asarray(c)
+
+
+def _solve_by_highs(
+    risk: FloatArray, ratio: FloatArray, room: FloatArray, max_ratio: float
+) -> tuple[float, FloatArray] | None:
+    """Minimise ``risk . z`` with ``sum z = 1``, ``ratio . z <= max_ratio``, ``0 <= z <= room``.
+
+    Returns mu, the price of the second row, and z; None if the program is infeasible.
+    """
+    from scipy.optimize import linprog
+
+    # Each row is divided by its right-hand side, so that tolerances are relative to it.
+    row, bound = (ratio / max_ratio, 1.0) if 0 < max_ratio < np.inf else (ratio, max_ratio)
+    bounded = bool(np.isfinite(max_ratio))
+    result = linprog(
+        risk,
+        A_eq=np.ones((1, len(risk))),
+        b_eq=[1.0],
+        A_ub=row[None, :] if bounded else None,
+        b_ub=[bound] if bounded else None,
+        bounds=np.column_stack([np.zeros(len(room)), room]),
+        method="highs",
+    )
+    if result.status == _HIGHS_INFEASIBLE:
+        return None
+    if result.status != 0:
+        raise ArithmeticError(f"HiGHS did not solve the linear program: {result.message}")
+    price = -float(result.ineqlin.marginals[0]) if bounded else 0.0
+    mass = np.where(result.x < _HIGHS_TOLERANCE * np.minimum(room, 1.0), 0.0, result.x)
+    mass = np.where(room - mass < _HIGHS_TOLERANCE * np.minimum(room, 1.0), room, mass)
+    scale = max_ratio if 0 < max_ratio < np.inf else 1.0
+    return price / scale, mass

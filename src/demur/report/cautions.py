@@ -9,11 +9,10 @@ from typing import Literal
 
 from demur.core.models import RejectionModel
 from demur.core.sample import Sample
+from demur.core.wording import ONLY_THESE_OOD, amount, number
 from demur.guarantees.intervals import miss, sidak
-from demur.report.case import Case, is_weighted, is_zero_one
 from demur.report.explorer import Explorer
-from demur.report.summary import Rate, Seen, StatedBound
-from demur.report.wording import ONLY_THESE_OOD, amount, number
+from demur.report.summary import Case, Rate, Seen, StatedBound, is_weighted, is_zero_one
 from demur.tuning.result import Tuning
 
 # Below these, a rate is little more than an anecdote.

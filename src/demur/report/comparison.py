@@ -13,7 +13,7 @@ from demur.core.rates import evaluate
 from demur.core.sample import Sample
 from demur.core.wording import objective_name
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.report.case import Case, is_zero_one
+from demur.report.summary import Case, is_zero_one
 
 Methods = Mapping[str, Sample | tuple[Sample, Sample]]
 """By name, the sample of a method, or the one to tune on and the one held out."""

@@ -19,7 +19,7 @@ from demur.core.program import Totals, at_least
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.scores import combine
-from demur.report.case import Case
+from demur.report.summary import Case
 from demur.tuning.frontier import PERCENT, Frontier, frontier
 from demur.tuning.result import Grid
 

@@ -13,16 +13,14 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
+from demur.core import wording
 from demur.core.sample import POOLED_NAME
-from demur.core.wording import sentence
+from demur.core.wording import Range, sentence
 from demur.errors import MissingExtraError
-from demur.report import wording
 from demur.report.comparison import ComparedMetric, ComparedSet
 from demur.report.page_data import first_mode, modes, page_data, page_json, sliders, start
-from demur.report.promises import prior_text
+from demur.report.plain import prior_text
 from demur.report.summary import Seen
-from demur.report.wording import Range
-from demur.versions import versions
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -34,6 +32,8 @@ SCRIPTS = ("rules.js", "chart.js", "plots.js", "wording.js", "explorer.js")
 
 def render(report: Report) -> str:
     """Return the page."""
+    from importlib.metadata import version
+
     columns = _columns(report)
     page = _environment().get_template("page.html")
     css = _asset("page.css")
@@ -42,7 +42,7 @@ def render(report: Report) -> str:
     return page.render(
         report=report,
         policy=_policy(css, js),
-        version=versions()["demur"],
+        version=version("demur"),
         css=css,
         js=js,
         data=page_json(page_data(report)),
@@ -76,7 +76,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     words = ("amount", "digits_of", "number", "outwards", "percent", "range_parts", "rule_text")
-    environment.globals |= {name: getattr(wording, name) for name in (*words, "score_names")}
+    environment.globals |= {name: getattr(wording, name) for name in (*words, "score_titles")}
     environment.globals |= {
         "prior_text": prior_text,
         "rank_chart": RankChart.of,
@@ -130,7 +130,7 @@ def _facts(report: Report) -> dict[str, str]:
     """Return the rule in full precision, and how it was found."""
     rule = report.rule
     facts = {"Asked for": sentence(report.model)}
-    for name, weight in zip(wording.score_names(rule), rule.direction, strict=True):
+    for name, weight in zip(wording.score_titles(rule), rule.direction, strict=True):
         facts[f"weight of {name}"] = repr(weight)
     facts["threshold"] = repr(rule.threshold)
     of_what = " and directions searched" if len(rule.direction) == 2 else ""

@@ -9,17 +9,16 @@ from typing import Any, Literal, get_args
 
 from demur.core.models import Quantity, RejectionModel
 from demur.core.rates import OperatingPoint
+from demur.core.wording import PERCENT_SIGN, RATE_NAMES, Range, rule_text
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.certified_rule import Certified
 from demur.guarantees.certified_tuning import CertifiedTuning
-from demur.guarantees.intervals import Interval
-from demur.guarantees.prior import Prior, PriorEstimate, cost_range, precision_range, prior_range
+from demur.guarantees.intervals import Interval, Prior, cost_range, precision_range, prior_range
+from demur.guarantees.prior import PriorEstimate
 from demur.guarantees.resampling.bootstrap import Bootstrap
 from demur.guarantees.resampling.cross import CrossTuning
-from demur.report.case import Case
-from demur.report.plain_data import bootstrap_data, cross_data, guarantee_data, prior_data
-from demur.report.summary import Seen, certify_on
-from demur.report.wording import PERCENT_SIGN, RATE_NAMES, Range, outwards, percent, rule_text
+from demur.report.plain import bootstrap_data, cross_data, guarantee_data, prior_data
+from demur.report.summary import Case, Seen, certify_on
 from demur.tuning.result import Tuning
 
 _HOW_TO_ASK = {
@@ -118,22 +117,6 @@ def promises(case: Case, evidence: PromiseEvidence, held_out: Seen | None) -> Pr
     keys = [statement.key for statement in statements]
     missing = tuple(text for key, text in _HOW_TO_ASK.items() if key not in keys)
     return Promises(statements, priors, evidence.prior_estimate, missing)
-
-
-def prior_text(found: PriorEstimate) -> str:
-    """Return what unlabelled inputs say about the share of OOD among them."""
-    seen = f"Of the unlabelled inputs in use the rule accepted {percent(found.accepted_share)}."
-    if not found.consistent:
-        return (
-            f"{seen} No share of OOD inputs explains that: the inputs are unlike the rows here, "
-            "so nothing in this report is sure to hold for them."
-        )
-    low, high = outwards(100 * found.interval.low, 100 * found.interval.high, 1)
-    return (
-        f"{seen} Given its TPR and FPR, between {low}{PERCENT_SIGN} and "
-        f"{high}{PERCENT_SIGN} of them are OOD ({100 * found.confidence:g} % "
-        f"confidence; best guess {percent(found.estimate)})."
-    )
 
 
 def _check(tuning: Tuning, evidence: PromiseEvidence) -> None:

@@ -13,19 +13,19 @@ from demur.core.models import RejectionModel
 from demur.core.program import Number
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.wording import decision
 from demur.errors import InfeasibleError
 from demur.guarantees.certified_tuning import CertifiedTuning
-from demur.guarantees.prior import Prior, PriorEstimate
+from demur.guarantees.intervals import Prior
+from demur.guarantees.prior import PriorEstimate
 from demur.guarantees.resampling.bootstrap import Bootstrap
 from demur.guarantees.resampling.cross import CrossTuning
-from demur.report.case import Case, is_zero_one
 from demur.report.cautions import Caution, cautions
 from demur.report.comparison import MethodComparison, Methods, compare
 from demur.report.explorer import Explorer, explore
+from demur.report.page_data import Doubtful, Ids, Scatter, doubtful_rows, scatter
 from demur.report.promises import PromiseEvidence, Promises, promises
-from demur.report.rows import Doubtful, Ids, Scatter, doubtful_rows, scatter
-from demur.report.summary import Seen, StatedBound, see, stated_bounds
-from demur.report.wording import decision
+from demur.report.summary import Case, Seen, StatedBound, is_zero_one, see, stated_bounds
 from demur.tuning.directions import Directions
 from demur.tuning.result import Certificate, Exact, Grid, Tuning
 
@@ -196,13 +196,13 @@ class Report:
 
     def to_text(self) -> str:
         """Return the report as plain text, without what is interactive."""
-        from demur.report.text import render
+        from demur.report.plain import report_text
 
-        return render(self)
+        return report_text(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data that JSON can hold; what is undefined is None."""
-        from demur.report.plain_data import report_data
+        from demur.report.plain import report_data
 
         return report_data(self)
 

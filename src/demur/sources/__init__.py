@@ -1,6 +1,6 @@
 """Where rows come from: files, frames and engines, as sources that can be counted.
 
-`open_source` picks the engine; `columns` says which columns mean what, `files` finds and reads
+`open_source` says which columns mean what and picks the engine; `files` finds and reads
 tables, `counting` adds up rows in arrays, and each platform is a file in `engines`.
 """
 

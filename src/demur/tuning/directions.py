@@ -1,8 +1,4 @@
-"""Which directions a rule may have: named sets, quarter turns, and grids of angles.
-
-A quarter swaps and flips the two scores so that its directions get two non-negative weights;
-swaps and sign changes are exact in floating point.
-"""
+"""Which directions a rule may have: named sets of them, and grids of angles."""
 
 from __future__ import annotations
 
@@ -24,23 +20,6 @@ _COMPARABLE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Quarter:
-    """Directions from one axis to the next: ``p*start + q*stop`` with p, q >= 0."""
-
-    start: tuple[int, int]
-    stop: tuple[int, int]
-
-    def coordinates(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the scores along `start` and `stop`."""
-        return _along(self.start, scores), _along(self.stop, scores)
-
-    def direction(self, p: float, q: float) -> tuple[float, float]:
-        """Return the weights of the two scores for weights p and q in the quarter."""
-        (a, b), (c, d) = self.start, self.stop
-        return p * a + q * c, p * b + q * d
-
-
-@dataclass(frozen=True, slots=True)
 class DirectionSet:
     """Which weights (w_r, w_g) a rule may put on the two scores."""
 
@@ -51,11 +30,6 @@ class DirectionSet:
     angles: tuple[float, float]
     """The arc, for a grid of angles."""
 
-    @property
-    def charts(self) -> tuple[Quarter, ...]:
-        """The quarter turns."""
-        return tuple(_QUARTERS[quarter] for quarter in self.quarters)
-
 
 class _NamedSets(dict[str, DirectionSet]):
     """Sets of directions by their names."""
@@ -64,8 +38,6 @@ class _NamedSets(dict[str, DirectionSet]):
         raise InvalidInputError(f"directions must be one of {sorted(self)}, got {name!r}")
 
 
-_AXES = [(1, 0), (0, 1), (-1, 0), (0, -1)]
-_QUARTERS = [Quarter(_AXES[i], _AXES[(i + 1) % 4]) for i in range(4)]
 _SETS = _NamedSets(
     nonneg=DirectionSet((0,), (True, True), (0.0, np.pi / 2)),
     real=DirectionSet((0, 3), (True, False), (-np.pi / 2, np.pi / 2)),
@@ -74,11 +46,6 @@ _SETS = _NamedSets(
 )
 direction_set: Callable[[str], DirectionSet] = _SETS.__getitem__
 """Return the set of directions of a name; see `demur.tune`."""
-
-
-def _along(axis: tuple[int, int], scores: FloatArray) -> FloatArray:
-    column = scores[:, 0] if axis[0] else scores[:, 1]
-    return column if sum(axis) > 0 else -column
 
 
 def grid_directions(allowed: DirectionSet, angles: int) -> list[Direction]:

@@ -13,10 +13,16 @@ import numpy as np
 
 from demur._arrays import FloatArray, IntArray
 from demur.core.points import Points
-from demur.tuning.boundary import Rules, settle
-from demur.tuning.bounds_grid import Levels, best_for_all_bounds
 from demur.tuning.directions import Directions, direction_set
-from demur.tuning.operating_points import RuleBatch, Search, is_swept, operating_points
+from demur.tuning.frontier import Levels, best_for_all_bounds
+from demur.tuning.operating_points import (
+    RuleBatch,
+    Rules,
+    Search,
+    is_swept,
+    operating_points,
+    settle,
+)
 from demur.tuning.prepared import FEW, Prepared
 
 Cost = Callable[[IntArray, IntArray, IntArray], FloatArray]

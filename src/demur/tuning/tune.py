@@ -25,7 +25,6 @@ from demur.core.sample import Sample
 from demur.core.scores import combine, midway
 from demur.core.source import ScoreSource
 from demur.errors import DemurError, InvalidInputError
-from demur.tuning.boundary import Line
 from demur.tuning.directions import (
     Direction,
     Directions,
@@ -35,6 +34,7 @@ from demur.tuning.directions import (
     warn_of_units,
 )
 from demur.tuning.infeasible import infeasible_error
+from demur.tuning.operating_points import Line
 from demur.tuning.prepared import Prepared, as_prepared, kernel_arguments
 from demur.tuning.result import Certificate, Exact, Grid, Tuning
 

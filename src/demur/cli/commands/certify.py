@@ -13,12 +13,12 @@ from demur.cli.app import UNMET
 from demur.cli.inputs import DataOptions, data_options, read_rows, rule_on, scores_option
 from demur.cli.options import Chance, ModelOptions, Number, SectionCommand, model_options, option
 from demur.cli.output import Progress, json_option
-from demur.cli.printing import Result, ResultTable, Section, rate, rows_data, rule_data, verdict
+from demur.cli.printing import Result, ResultTable, Section, rate, rows_data, verdict
 from demur.core.program import Number as Bound
-from demur.core.rule import Rule
-from demur.core.wording import formula
+from demur.core.rule import Rule, rule_data
+from demur.core.wording import at_least_text, at_most_text, formula
 from demur.guarantees.certified_rule import Certified, certify
-from demur.guarantees.intervals import Interval, at_least_text, at_most_text
+from demur.guarantees.intervals import Interval
 
 _EXAMPLES = """\b
 Examples:

@@ -38,8 +38,8 @@ from demur.core.wording import objective_at, objective_key
 from demur.errors import InfeasibleError
 from demur.guarantees.delong import AurocComparison, compare_auroc
 from demur.guarantees.intervals import Interval
-from demur.guarantees.resampling.paired import Comparison
-from demur.report.plain_data import measure_data
+from demur.guarantees.resampling.bootstrap import Comparison
+from demur.report.plain import measure_data
 from demur.tuning.result import Grid
 from demur.tuning.tune import tune
 

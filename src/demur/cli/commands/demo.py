@@ -18,9 +18,9 @@ from demur.cli.printing import (
     ResultTable,
     RowGroup,
     Section,
-    rule_data,
 )
 from demur.core.rates import OperatingPoint
+from demur.core.rule import rule_data
 
 if TYPE_CHECKING:
     from demur.reproduce.demo import Demo, DemoOutcome

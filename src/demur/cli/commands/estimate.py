@@ -33,16 +33,15 @@ from demur.cli.printing import (
     infeasible_as_json,
     rate,
     rows_data,
-    rule_data,
 )
 from demur.cli.resampling import ResamplingOptions, folds_option, resampling_options
 from demur.core.rates import OperatingPoint
-from demur.core.wording import formula, paper_text
+from demur.core.rule import rule_data
+from demur.core.wording import RATE_NAMES, formula, outwards, paper_text
 from demur.guarantees.resampling.bootstrap import Bootstrap
 from demur.guarantees.resampling.cross import CrossTuning
 from demur.guarantees.splits import Groups
-from demur.report.plain_data import bootstrap_data, cross_data
-from demur.report.wording import RATE_NAMES, outwards
+from demur.report.plain import bootstrap_data, cross_data
 from demur.tuning.tune import tune
 
 _EXAMPLES = """\b

@@ -8,7 +8,15 @@ from typing import Any
 
 import click
 
-from demur.cli.inputs import DataOptions, data_options, read_rows, rule_on, scores_option
+from demur.cli.inputs import (
+    DataOptions,
+    EngineOptions,
+    data_options,
+    engine_options,
+    read_rows,
+    rule_on,
+    scores_option,
+)
 from demur.cli.options import ModelOptions, SectionCommand, complete_column, model_options, option
 from demur.cli.output import Progress, json_option
 from demur.cli.printing import (
@@ -19,14 +27,13 @@ from demur.cli.printing import (
     decision,
     point_table,
     rate,
-    rule_data,
     seen_data,
     verdict,
 )
-from demur.cli.streaming import EngineOptions, engine_options
+from demur.cli.streaming import opened
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
-from demur.core.rule import Rule
+from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
 from demur.core.source import Overview
 from demur.core.wording import bounds_met
@@ -77,7 +84,7 @@ def command(
     if by is not None or engine.streams(data):
         with (
             Progress("counting rows") as progress,
-            engine.opened(data, names, loaded.confidence, progress) as source,
+            opened(engine, data, names, loaded.confidence, progress) as source,
         ):
             point = evaluate(loaded, source, model=asked, ood_prior=model.prior)
             if by is not None:

@@ -14,14 +14,12 @@ from demur.cli.inputs import (
 )
 from demur.cli.options import Chance, SectionCommand, option
 from demur.cli.output import json_option
-from demur.cli.printing import Result, Section, rows_data, rule_data
+from demur.cli.printing import Result, Section, rows_data
 from demur.core.program import Number as Bound
-from demur.core.rule import Rule
-from demur.core.wording import formula
-from demur.guarantees.intervals import at_least_text, at_most_text
+from demur.core.rule import Rule, rule_data
+from demur.core.wording import at_least_text, at_most_text, formula
 from demur.guarantees.prior import PriorEstimate, estimate_prior
-from demur.report.plain_data import prior_data
-from demur.report.promises import prior_text
+from demur.report.plain import prior_data, prior_text
 
 _EXAMPLES = """\b
 Examples:

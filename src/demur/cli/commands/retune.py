@@ -8,14 +8,8 @@ import click
 
 from demur.cli.options import ModelOptions, SectionCommand, model_options
 from demur.cli.output import OutputOptions, output_options, save_file
-from demur.cli.printing import (
-    ONLY_THESE_OOD,
-    Result,
-    Section,
-    decision,
-    infeasible_as_json,
-    rule_data,
-)
+from demur.cli.printing import ONLY_THESE_OOD, Result, Section, decision, infeasible_as_json
+from demur.core.rule import rule_data
 from demur.guarantees.operating_tables import OperatingTable
 
 _EXAMPLES = """\b

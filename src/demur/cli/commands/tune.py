@@ -11,9 +11,11 @@ import click
 from demur._arrays import BoolArray
 from demur.cli.inputs import (
     DataOptions,
+    EngineOptions,
     ScoreTable,
     confidence_option,
     data_options,
+    engine_options,
     read_rows,
     scores_option,
 )
@@ -36,7 +38,6 @@ from demur.cli.printing import (
     decision,
     infeasible_as_json,
     point_table,
-    rule_data,
     seen_data,
 )
 from demur.cli.resampling import (
@@ -45,10 +46,10 @@ from demur.cli.resampling import (
     refuse_repeated_ids,
     tune_promised,
 )
-from demur.cli.streaming import EngineOptions, engine_options, refuse_in_stream, tune_stream
+from demur.cli.streaming import refuse_in_stream, tune_stream
 from demur.core.program import Number as Bound
 from demur.core.rates import evaluate
-from demur.core.rule import Rule
+from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.tuning.result import Tuning
@@ -262,7 +263,7 @@ def _finish_promised(
 
 
 def _promised_result(promised: CertifiedTuning, points: Points, out: OutputOptions) -> Result:
-    from demur.report.plain_data import guarantee_data
+    from demur.report.plain import guarantee_data
 
     rule, sizes = promised.rule, promised.sizes
     rows = f"{sizes.test_id:,} ID and {sizes.test_ood:,} OOD rows"
@@ -291,7 +292,7 @@ def _promised_result(promised: CertifiedTuning, points: Points, out: OutputOptio
 
 def _promise(promised: CertifiedTuning) -> str:
     """Return what is promised; a rule that accepts nothing has no selective risk."""
-    from demur.guarantees.intervals import at_most_text
+    from demur.core.wording import at_most_text
     from demur.guarantees.requirements import asked_text
 
     said = []

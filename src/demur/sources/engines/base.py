@@ -20,9 +20,7 @@ from demur.core.rule import Rule
 from demur.core.scores import ScoreColumns
 from demur.core.source import MEMORY, Cells, Histogram, Measure, Overview, Rows, Strip, Tally
 from demur.errors import InvalidInputError
-from demur.sources.columns import Missing, Roles
-from demur.sources.counting.cells import CellFinder, joined_rows, take
-from demur.sources.counting.histograms import HistogramCounter
+from demur.sources.counting import CellFinder, HistogramCounter
 from demur.sources.engines import expressions as ex
 from demur.sources.engines.expressions import StandardRows, Table
 from demur.sources.engines.group_sums import (
@@ -33,6 +31,7 @@ from demur.sources.engines.group_sums import (
     overview_of,
     tallies_of,
 )
+from demur.sources.open import Missing, Roles
 
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -150,9 +149,9 @@ class BatchCounting(BaseSource, ABC):
         finder, parts = CellFinder(cells), []
         for rows in self._batches():
             if len(rows.loss) and rows.scores.max() == np.inf:
-                rows = take(rows, np.flatnonzero(np.isfinite(rows.scores).all(axis=1)))
-            parts.append(take(rows, finder.rows(rows.scores)))
-        return joined_rows(parts, self._columns.count)
+                rows = rows.take(np.flatnonzero(np.isfinite(rows.scores).all(axis=1)))
+            parts.append(rows.take(finder.rows(rows.scores)))
+        return Rows.joined(parts, self._columns.count)
 
 
 class ScannedSource(LazySource, BatchCounting):

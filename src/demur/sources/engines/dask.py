@@ -21,14 +21,13 @@ from demur.core.columns import check_names
 from demur.core.rule import Rule
 from demur.core.source import MEMORY, Cells, Histogram, Measure, Overview, Rows, Strip, Tally
 from demur.errors import DemurError, InvalidInputError, MissingExtraError
-from demur.sources.columns import Missing, Roles
-from demur.sources.counting.cells import joined_rows, take
-from demur.sources.counting.histograms import merged_histograms
+from demur.sources.counting import merged_histograms
 from demur.sources.engines.base import BaseSource
 from demur.sources.engines.expressions import StandardRows, Table, known_frame
 from demur.sources.engines.frames import BatchedSource, labelled_groups, standard_rows
 from demur.sources.engines.group_sums import merged_tallies, overview_of, regrouped
 from demur.sources.files import Located, hive_values
+from demur.sources.open import Missing, Roles
 from demur.sources.text_files import MISSING
 
 # Histograms that one task adds up.
@@ -88,7 +87,7 @@ class DaskSource(BaseSource):
         """Return about so many rows, chosen by chance."""
         share = rows / max(self._overview.rows, 1)
         parts = self._each(_draw, self._overview.sets, share, seed=seed)
-        return joined_rows(parts, self._columns.count)
+        return Rows.joined(parts, self._columns.count)
 
     def histogram(
         self,
@@ -107,7 +106,7 @@ class DaskSource(BaseSource):
     def rows(self, cells: Cells) -> Rows:
         """Return the rows of some cells."""
         parts = self._each(_find, self._overview.sets, cells)
-        return joined_rows(parts, self._columns.count)
+        return Rows.joined(parts, self._columns.count)
 
     def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
         """Return what `rule` accepts, for each value of the column `by`."""
@@ -188,7 +187,7 @@ def _draw(
 ) -> Rows:
     rows = _Partition(frame, standard, sets).held
     chance = np.random.default_rng(seed).random(len(rows.loss))
-    return take(rows, np.flatnonzero(chance < share))
+    return rows.take(np.flatnonzero(chance < share))
 
 
 def _count(

@@ -24,10 +24,10 @@ import numpy as np
 from demur.core.columns import check_names, guess, listing, match_name
 from demur.core.source import MEMORY, Rows
 from demur.errors import InvalidInputError, MissingExtraError
-from demur.sources.columns import Missing, Roles
 from demur.sources.engines.base import ScannedSource
 from demur.sources.engines.expressions import Table
 from demur.sources.files import find_files, hive_kind, hive_values, refuse_hive_conflict
+from demur.sources.open import Missing, Roles
 from demur.sources.record_batches import arrow, floats
 from demur.sources.text_files import MISSING, Dialect, csv_dialect
 
@@ -61,7 +61,7 @@ class DuckDBSource(ScannedSource):
     Examples
     --------
     >>> import duckdb, demur
-    >>> from demur.sources.columns import Roles
+    >>> from demur.sources.open import Roles
     >>> con = duckdb.connect()
     >>> rows = con.sql("SELECT * FROM (VALUES (.1, 0, 0), (.2, 1, 0), (.9, 0, 1)) t(s, l, o)")
     >>> with DuckDBSource(rows, Roles(("s",), loss="l", ood="o")) as source:

@@ -20,7 +20,7 @@ from demur.core.sample import POOLED_NAME
 from demur.core.source import Measure, Rows
 from demur.errors import InvalidInputError
 from demur.losses import check_kinds, label_kinds
-from demur.sources.columns import Missing, Roles
+from demur.sources.open import Missing, Roles
 
 Expr: TypeAlias = nw.Expr
 

@@ -14,8 +14,6 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.scores import ScoreColumns
 from demur.core.source import MEMORY, Measure, Overview, Rows, Sum, Tally
-from demur.sources.columns import Missing, Roles
-from demur.sources.counting.cells import joined_rows, take
 from demur.sources.engines.base import BatchCounting
 from demur.sources.engines.expressions import (
     StandardRows,
@@ -24,6 +22,7 @@ from demur.sources.engines.expressions import (
     known_frame,
 )
 from demur.sources.engines.group_sums import grouped, overview_of, tally_of
+from demur.sources.open import Missing, Roles
 
 _BATCH = 1 << 17
 
@@ -56,10 +55,10 @@ class BatchedSource(BatchCounting):
         rng = np.random.default_rng(seed)
         share = min(1.0, rows / max(total, 1))
         parts = [
-            take(batch, np.flatnonzero(rng.random(len(batch.loss)) < share))
+            batch.take(np.flatnonzero(rng.random(len(batch.loss)) < share))
             for batch in self._batches()
         ]
-        return joined_rows(parts, self._columns.count)
+        return Rows.joined(parts, self._columns.count)
 
     def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
         """Return what `rule` accepts, for each value of the column `by`."""
@@ -112,7 +111,7 @@ class ArraySource(BatchedSource):
     def _valued(self, by: str | None) -> Iterator[tuple[Rows, Any]]:
         n = len(self._rows.loss)
         for start in range(0, n, self._batch):
-            yield take(self._rows, np.arange(start, min(start + self._batch, n))), None
+            yield self._rows.take(np.arange(start, min(start + self._batch, n))), None
 
 
 class FrameSource(BatchedSource):
@@ -146,7 +145,7 @@ class FrameSource(BatchedSource):
     def _valued(self, by: str | None) -> Iterator[tuple[Rows, Any]]:
         rows, values = standard_rows(self._frame, self._standard, self._sets, by)
         for start in range(0, len(rows.loss), _BATCH):
-            part = take(rows, np.arange(start, min(start + _BATCH, len(rows.loss))))
+            part = rows.take(np.arange(start, min(start + _BATCH, len(rows.loss))))
             yield part, None if values is None else values[start : start + _BATCH]
 
 

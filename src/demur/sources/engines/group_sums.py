@@ -19,9 +19,9 @@ from demur.core.columns import OOD_NEEDS_NO_LOSS
 from demur.core.sample import POOLED_NAME
 from demur.core.source import Histogram, Measure, Overview, Profile, Sum, Tally
 from demur.errors import InvalidInputError
-from demur.sources.columns import Roles
 from demur.sources.engines import expressions as ex
 from demur.sources.engines.expressions import Expr, Frame, Table
+from demur.sources.open import Roles
 
 INFINITE, NOWHERE = -1, -2
 """Keys of rows with an infinite score, and of rows that are not to be counted."""

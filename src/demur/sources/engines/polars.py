@@ -32,7 +32,7 @@ class PolarsSource(ScannedSource):
     Examples
     --------
     >>> import demur, polars
-    >>> from demur.sources.columns import Roles
+    >>> from demur.sources.open import Roles
     >>> frame = polars.LazyFrame({"s": [0.1, 0.2, 0.9], "l": [0, 1, 0], "o": [0, 0, 1]})
     >>> source = PolarsSource(frame, Roles(("s",), loss="l", ood="o"))
     >>> demur.tune(source, demur.TprFprModel(0.5)).point.selective_risk

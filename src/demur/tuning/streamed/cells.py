@@ -21,7 +21,7 @@ from demur.core.points import Points
 from demur.core.program import Totals
 from demur.core.source import Cells, Histogram, Measure, Rows, ScoreSource
 from demur.errors import InvalidInputError
-from demur.tuning.boundary import Line
+from demur.tuning.operating_points import Line
 from demur.tuning.streamed.plan import StreamPlan
 
 Signs = tuple[int, ...]

@@ -29,8 +29,8 @@ from demur.core.points import Points
 from demur.core.program import Program, Totals
 from demur.core.scores import combine
 from demur.core.source import Cells, Histogram, Measure, Overview, Profile, ScoreSource, Strip
-from demur.tuning.boundary import Line
 from demur.tuning.directions import direction_set
+from demur.tuning.operating_points import Line
 from demur.tuning.prepared import Prepared
 from demur.tuning.result import Certificate, Exact
 from demur.tuning.streamed.cells import (

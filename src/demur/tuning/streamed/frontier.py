@@ -27,16 +27,14 @@ from demur.core.models import Bound, RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number, Program, Totals
 from demur.core.source import ScoreSource
-from demur.tuning.boundary import Rules
-from demur.tuning.bounds_grid import Levels, Surface, best_for_all_bounds
 from demur.tuning.directions import DirectionSet, direction_set
-from demur.tuning.operating_points import operating_points
+from demur.tuning.frontier import Levels, Surface, best_for_all_bounds
+from demur.tuning.operating_points import Rules, operating_points
 from demur.tuning.result import Exact
 from demur.tuning.streamed.cells import ID, OOD, Pyramid, Signs, build, cloud, turned
-from demur.tuning.streamed.one_score import mark_cells, points_of_one
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.search import BoxJudge, known, open_cells
-from demur.tuning.streamed.tune import Streamed
+from demur.tuning.streamed.tune import Streamed, mark_cells, points_of_one
 from demur.tuning.tune import robust_line
 
 _NONNEG = direction_set("nonneg")

@@ -32,6 +32,9 @@ engine finds no feasible half-plane on the cloud there is none on the rows.
 
 What is accepted is decided on float64 values of the scores. Products and sums round
 monotonically, so the side of both corners is the side of all rows between them in floats, too.
+
+Cells of one score are intervals one after the other: every end of a cell is an exact operating
+point, and the optimum is at such an end or inside a cell that may hold something better.
 """
 
 from __future__ import annotations
@@ -43,9 +46,11 @@ from typing import Literal
 
 import numpy as np
 
+from demur._arrays import BoolArray
 from demur._kernels.engines import engine
 from demur._kernels.numpy_engine.bounds import Best
 from demur._kernels.numpy_engine.boxes import SIGNS
+from demur.core.card import Card
 from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Program, Totals
@@ -54,21 +59,25 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import Histogram, Measure, Overview, ScoreSource
 from demur.errors import InvalidInputError
-from demur.tuning.boundary import Line
 from demur.tuning.directions import DirectionSet, direction_set
 from demur.tuning.infeasible import infeasible_error
+from demur.tuning.operating_points import Line
 from demur.tuning.prepared import Prepared, spread
 from demur.tuning.result import Certificate, Exact, Tuning
 from demur.tuning.streamed.cells import (
+    ID,
+    LOSS,
+    OOD,
+    CellGrid,
     Layers,
     build,
     cloud,
     grid_of,
+    joined,
     no_points,
     turned,
 )
 from demur.tuning.streamed.close_up import CloseUp
-from demur.tuning.streamed.one_score import REFINEMENTS, one_score_points
 from demur.tuning.streamed.plan import StreamPlan, as_sample, bins_for, guess
 from demur.tuning.streamed.search import (
     BoxJudge,
@@ -79,6 +88,9 @@ from demur.tuning.streamed.search import (
     open_cells,
 )
 from demur.tuning.tune import preferred, search_exact, search_one_score
+
+# How often cells are cut into finer ones at most.
+REFINEMENTS = 3
 
 _NONNEG = direction_set("nonneg")
 # Nodes whose corners stand for all cells when a first incumbent is looked for.
@@ -96,6 +108,7 @@ def tune_source(
 ) -> Tuning:
     """Return what `demur.tune` returns for the same rows in memory."""
     stream = Streamed(source, [model], allowed, ood=ood, plan=plan)
+    model.check_rows(stream.totals)
     line, certificate = stream.find(model.program(stream.totals), allowed, search)
     if line is None:
         nothing = no_points(len(source.score_names), stream.measure.columns, stream.totals)
@@ -106,13 +119,15 @@ def tune_source(
 
         raise infeasible_error(model, nothing, find)
     rule = Rule.of_doubts(line.direction, line.threshold, source.columns)
-    return Tuning(rule, _point(stream, rule, line, model), model, stream.totals, certificate)
+    point = _point(stream, rule, line, model)
+    card = Card.of_source_tuning(stream.overview, source.columns, model, point, ood=ood)
+    return Tuning(replace(rule, card=card), point, model, stream.totals, certificate)
 
 
 def _point(stream: Streamed, rule: Rule, line: Line, model: RejectionModel) -> OperatingPoint:
     """Return the rates of `rule`, counted once more over all rows."""
     measure = Measure.of(stream.overview, apart=True)
-    tally = stream.source.tally(rule, measure)[None]
+    tally = stream.source.tally(rule.for_doubts(stream.source.columns), measure)[None]
     counted, known = (tally.id, sum(tally.ood), tally.loss), (line.id, line.ood, line.loss)
     if counted[:2] != known[:2] or (model.program(stream.totals).loss and counted != known):
         raise InvalidInputError(
@@ -282,3 +297,48 @@ def _joint(certificates: list[Certificate], boxes: int) -> Certificate:
         boxes + sum(one.boxes for one in certificates),
         sum(one.unresolved for one in certificates),
     )
+
+
+def one_score_points(grid: CellGrid, layers: Layers, program: Program) -> Points:
+    """Return points whose best threshold is the best of all rows, refining cells if need be."""
+    price = layers.measure.price
+    marked = _mark_one(grid, program, price)
+    for _ in range(REFINEMENTS):
+        if int(grid.rows[marked].sum()) <= layers.plan.fetched:
+            break
+        grid = layers.refine(grid, marked)
+        marked = _mark_one(grid, program, price)
+    layers.check_size(int(grid.rows[marked].sum()))
+    return points_of_one(grid, marked, layers.fetch(grid, marked), layers.totals)
+
+
+def _mark_one(grid: CellGrid, program: Program, price: float) -> BoolArray:
+    """Return which cells may hold the optimum inside."""
+    order = np.argsort(grid.low[:, 0], kind="stable")
+    total = np.cumsum(grid.mass[:, order], axis=1)
+    found = [best_of(program, total[ID], total[OOD:], total[LOSS])]
+    found += [known(program, 0, 0, 0)] if program.reject_all else []
+    return mark_cells(grid, BoxJudge(program, price, best_known(program, found)))
+
+
+def mark_cells(grid: CellGrid, bound: BoxJudge) -> BoolArray:
+    """Return which cells of one score may hold something as good as the best known inside."""
+    order = np.argsort(grid.low[:, 0], kind="stable")
+    mass = grid.mass[:, order]
+    before = np.cumsum(mass, axis=1) - mass
+    marked = np.zeros(len(order), bool)
+    for place in np.flatnonzero((grid.low < grid.high)[order, 0]):
+        marked[order[place]] = bound.alive(before[:, place], mass[:, place])
+    return marked
+
+
+def points_of_one(grid: CellGrid, marked: BoolArray, rows: Points, totals: Totals) -> Points:
+    """Return the rows of marked cells, and both ends of every other cell.
+
+    As with two scores, ID mass is put at the end accepted last, OOD and loss mass at the other.
+    """
+    rest = grid.take(~marked)
+    none, nothing = np.zeros(len(rest.key), np.int64), np.zeros_like(rest.mass[OOD:])
+    first = Points(rest.low, none, rest.mass[OOD:], rest.mass[LOSS], totals)
+    last = Points(rest.high, rest.mass[ID], nothing, none, totals)
+    return joined([rows, first, last], totals)

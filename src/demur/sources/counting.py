@@ -1,4 +1,4 @@
-"""Adding up rows by cell and along strips, batch by batch, and what many counters found.
+"""Rows in arrays, counted into cells and along strips, batch by batch.
 
 Which side of a threshold a whole cell is on follows from its corners, because products and sums
 round monotonically. So only the rows of cells that a strip passes through are looked at one by
@@ -15,10 +15,33 @@ from typing import Any
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
-from demur.core.bins import Bins
+from demur.core.bins import BinFinder, Bins, key_of
 from demur.core.scores import combine
 from demur.core.source import Cells, Histogram, Measure, Profile, Rows, Strip
-from demur.sources.counting.cells import BinFinder, CellFinder, key_of, take
+
+# Grids of more cells than this are searched and not looked up.
+_MOST_CELLS = 1 << 26
+
+
+class CellFinder:
+    """Tells which rows are in some cells."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._finders = [BinFinder(axis) for axis in cells.bins.axes]
+        self._bins, self._key = cells.bins, cells.key
+        self._table: BoolArray | None = None
+        if cells.bins.cells <= _MOST_CELLS:
+            self._table = np.zeros(cells.bins.cells, bool)
+            self._table[cells.key] = True
+
+    def rows(self, scores: FloatArray) -> IntArray:
+        """Return the places of the rows that are in the cells; scores must be finite."""
+        key = key_of(self._finders, self._bins.values(scores))
+        if self._table is not None:
+            return np.flatnonzero(self._table.take(key))
+        place = np.searchsorted(self._key, key)
+        return np.flatnonzero(np.append(self._key, -1).take(place) == key)
+
 
 # Grids of more cells than this are counted batch by batch, and what is found merged.
 _DENSE = 1 << 23
@@ -56,7 +79,7 @@ class HistogramCounter:
         rows = self._without_infinite(rows)
         if self._coarse is not None and len(rows.loss):
             # First, since few rows are left then.
-            rows = take(rows, self._coarse.rows(rows.scores))
+            rows = rows.take(self._coarse.rows(rows.scores))
         if len(rows.loss) == 0:
             return
         values = self._bins.values(rows.scores)
@@ -103,12 +126,12 @@ class HistogramCounter:
         if len(rows.loss) == 0 or rows.scores.max() < np.inf:
             return rows
         infinite = np.isinf(rows.scores).any(axis=1)
-        masses = self._measure.masses(take(rows, np.flatnonzero(infinite)))
+        masses = self._measure.masses(rows.take(np.flatnonzero(infinite)))
         self._infinite[0] += masses.id.sum()
         self._infinite[1] += masses.loss.sum()
         self._infinite[2:] += masses.ood.sum(axis=1)
         self._inexact |= masses.inexact
-        return take(rows, np.flatnonzero(~infinite))
+        return rows.take(np.flatnonzero(~infinite))
 
 
 class _CellSums:
@@ -183,7 +206,7 @@ class _ProfileCounter:
         if self._touched is not None:
             some = np.flatnonzero(self._touched.take(key))
             key = key.take(some)
-            picked = take(rows, some)
+            picked = rows.take(some)
         masses = self._measure.masses(picked)
         table = np.vstack([masses.id, masses.loss, masses.ood])
         for strip in self._strips:

@@ -1,1 +1,0 @@
-"""Rows in arrays, counted into cells and along strips."""
