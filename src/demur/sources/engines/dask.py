@@ -220,16 +220,15 @@ def _tally(
 def read_files(files: Located) -> Any:
     """Return files as a Dask DataFrame."""
     frames = dask("dask.dataframe")
-    # Dask takes a path for a pattern.
-    paths = [path if "://" in path else glob.escape(path) for path in files.files]
+    paths = list(files.files)
     given = paths if len(paths) > 1 else paths[0]
     try:
-        if files.hive:
-            reader = _HiveReader(files)
+        if any(_is_special(path) for path in files.files):
+            reader = _FileReader(files)
             return frames.from_map(reader, files.files, meta=reader(files.files[0]).iloc[:0])
         if files.kind == "CSV":
             return frames.read_csv(given, **csv_options(files))
-        return frames.read_parquet(list(files.files) if len(paths) > 1 else files.files[0])
+        return frames.read_parquet(given)
     except (OSError, ValueError) as error:
         raise InvalidInputError(f"Dask: {' '.join(str(error).split())}") from None
 
@@ -240,7 +239,13 @@ def csv_options(files: Located) -> dict[str, Any]:
     return {"sep": files.separator, "keep_default_na": False, "na_values": missing}
 
 
-class _HiveReader:
+def _is_special(path: str) -> bool:
+    """Return whether Dask would take a path for more than a file: a pattern, or hive columns."""
+    here = "://" not in path
+    return here and (glob.has_magic(path) or bool(hive_values(path)))
+
+
+class _FileReader:
     """Reads one file as a pandas frame, with the columns that its folders name."""
 
     def __init__(self, files: Located) -> None:

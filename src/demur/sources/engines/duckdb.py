@@ -89,6 +89,8 @@ class DuckDBSource(ScannedSource):
                 relation = self._scan.open(self._connection, roles)
         else:
             relation = data
+            # Two columns of one name would be one in a schema.
+            check_names(list(relation.columns), roles.used(), "the relation")
         self._progress = progress
         super().__init__(relation, roles, missing=missing, memory=memory)
 
@@ -161,6 +163,8 @@ class FileScan:
     """Columns that the folders name, and their types."""
     dialect: Dialect = _UNKNOWN
     """How CSV files are written."""
+    alike: bool = True
+    """Whether all CSV files have the same first line."""
     numeric: tuple[str, ...] = ()
     """Arguments whose columns must hold numbers."""
 
@@ -195,6 +199,7 @@ class FileScan:
         inside = list(dict.fromkeys(name for _, name in self.used))
         table = self._table(self.files, dict.fromkeys(inside, "VARCHAR"))
         kinds = {name: "DOUBLE" for name in inside if name in numeric}
+        kinds |= {name: _LOSS for argument, name in self.used if argument == "loss"}
         others = [name for name in inside if name not in numeric]
         if others:
             counts = ", ".join(_kind_counts(name) for name in others)
@@ -207,6 +212,7 @@ class FileScan:
         """Refuse a CSV file that is none, lacks a column, or is separated by something else."""
         dialect = csv_dialect(file)
         self.dialect = self.dialect if self.dialect.names else dialect
+        self.alike = self.alike and dialect.names == self.dialect.names
         if dialect.separator != self.dialect.separator:
             raise InvalidInputError(
                 f"{file!r} is separated by {dialect.separator!r}, {self.files[0]!r} by "
@@ -242,7 +248,7 @@ class FileScan:
         """Refuse a cell of a CSV file that is no number where one must be."""
         if argument not in self.numeric:
             return
-        text = _bare(name)
+        text = _bare(name, flags=argument == "loss")
         found = connection.execute(
             f"SELECT {_name(name)} FROM {self._table([file], {name: 'VARCHAR'})} "
             f"WHERE {text} IS NOT NULL AND TRY_CAST({text} AS DOUBLE) IS NULL LIMIT 1"
@@ -265,6 +271,11 @@ class FileScan:
             return f"read_parquet([{names}], {', '.join(options)}, union_by_name = true)"
         options += [f"delim = {_quoted(self.dialect.separator)}", "header = true"]
         options += ["quote = '\"'", "escape = '\"'", "comment = ''"]
+        if not self.alike:
+            options.append("union_by_name = true")
+        elif any(name != name.strip() for name in self.dialect.names):
+            # DuckDB would take the spaces away.
+            options.append(f"names = [{', '.join(map(_quoted, self.dialect.names))}]")
         if types:
             forced = ", ".join(f"{_quoted(name)}: {_quoted(kind)}" for name, kind in types.items())
             options.append(f"types = {{{forced}}}")
@@ -330,6 +341,8 @@ def _name(name: str) -> str:
 _NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|infinity|nan)$"
 _INTEGER = r"^[+-]?[0-9]{1,18}$"
 _FLAG = r"^(true|false)$"
+# Kind of a column of numbers that may be flags.
+_LOSS = "LOSS"
 
 
 def _given(name: str) -> str:
@@ -356,19 +369,23 @@ def _cast(name: str, kind: str) -> str:
     """Return a cell as a value; text is passed on as it is."""
     if kind == "VARCHAR":
         return _name(name)
-    if kind != "DOUBLE":
+    if kind not in ("DOUBLE", _LOSS):
         return f"CAST({_given(name)} AS {kind})"
     # Most cells are numbers, and of these the rest is not computed.
     plain = f"TRY_CAST({_name(name)} AS DOUBLE)"
     marked = f"contains({_name(name)}, '_')"
-    return f"coalesce(CASE WHEN {marked} THEN NULL ELSE {plain} END, CAST({_bare(name)} AS DOUBLE))"
+    slow = f"CAST({_bare(name, flags=kind == _LOSS)} AS DOUBLE)"
+    return f"coalesce(CASE WHEN {marked} THEN NULL ELSE {plain} END, {slow})"
 
 
-def _bare(name: str) -> str:
-    """Return the text of a number, of which 0 and 1 may be flags."""
+def _bare(name: str, *, flags: bool) -> str:
+    """Return the text of a number; 0 and 1 may be written as flags where that is said."""
     # With spaces 1_000 is no number; DuckDB would read it as a thousand.
+    digits = f"replace({_given(name)}, '_', ' _ ')"
+    if not flags:
+        return digits
     flag = f"CASE lower({_given(name)}) WHEN 'true' THEN '1' WHEN 'false' THEN '0' END"
-    return f"coalesce({flag}, replace({_given(name)}, '_', ' _ '))"
+    return f"coalesce({flag}, {digits})"
 
 
 # Blocks of rows, which is much cheaper than single rows.
