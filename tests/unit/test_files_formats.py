@@ -117,7 +117,7 @@ def test_excel_through_pandas(tmp_path, monkeypatch):
         raise ImportError("no openpyxl")
 
     monkeypatch.setattr(pandas, "read_excel", missing)
-    with pytest.raises(dm.InvalidInputError, match="need pandas and openpyxl .* as CSV"):
+    with pytest.raises(dm.InvalidInputError, match=r"need pandas and openpyxl .* as CSV"):
         files.table_columns(tmp_path / "a.xlsx")
 
 
