@@ -207,3 +207,27 @@ def test_marks_in_names_are_no_patterns(tmp_path):
     (tmp_path / "d1" / "x.csv").write_text("s,l\n9,0\n")
     for path in (folder, folder / "x.csv", folder / "*.csv"):
         assert files.read_table(path, ["s"])["s"].tolist() == [1]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "arrow"])
+def test_written_files_are_read_back(suffix, tmp_path):
+    table = pa.table({"s": [0.5, None], "set": ["a\tb", 'c,"d"'], "n": [1, 2]})
+    path = tmp_path / f"a.{suffix}"
+    schema = record_batches.decision_schema(table.schema, table.column_names, "accept")
+    with (
+        open(path, "wb") as file,
+        record_batches.open_writer(file, files.output_format(path), schema) as write,
+    ):
+        for batch in table.to_batches():
+            write(record_batches.with_decision(batch, schema, np.array([True, False])))
+    assert files.column_names(path) == ["s", "set", "n", "accept"]
+    columns = files.read_columns(path, ["s", "set", "n", "accept"])
+    np.testing.assert_array_equal(columns["s"], [0.5, np.nan])
+    assert columns["set"].tolist() == ["a\tb", 'c,"d"']
+    assert columns["accept"].astype(bool).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.jsonl.zst", "a.json", "a.xlsx"])
+def test_formats_that_are_not_written(name):
+    with pytest.raises(dm.InvalidInputError, match="read only"):
+        files.output_format(name)

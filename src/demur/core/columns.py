@@ -45,7 +45,8 @@ def check_names(available: Sequence[str], wanted: Iterable[tuple[str, str]], whe
             warnings.warn(
                 f"{argument}: {asked!r} is taken for the column {name!r} of {where}",
                 ReadingWarning,
-                stacklevel=3,
+                # One place for all callers, so that it is said once.
+                stacklevel=1,
             )
         if name not in available:
             raise InvalidInputError(

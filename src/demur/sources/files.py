@@ -95,6 +95,23 @@ def file_format(path: str | os.PathLike[str]) -> str:
     return kind
 
 
+def output_format(path: str | os.PathLike[str]) -> str:
+    """Return the format in which a file of this name is written.
+
+    Examples
+    --------
+    >>> output_format("decided.tsv"), output_format("decided.jsonl")
+    ('TSV', 'JSONL')
+    """
+    text = path_text(path)
+    kind = file_format(text)
+    if os.path.splitext(text)[1].lower() in PACKED:
+        raise InvalidInputError(f"{text!r}: packed files are read only; write it and pack it then")
+    if kind in ("JSON", "Excel"):
+        raise InvalidInputError(f"{text!r}: {kind} is read only; write .jsonl, .csv or .parquet")
+    return "TSV" if text.lower().endswith(".tsv") else kind
+
+
 def path_text(path: str | os.PathLike[str]) -> str:
     """Return a path as text; refuse what cannot be one."""
     if not isinstance(path, (str, os.PathLike)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -212,11 +213,15 @@ def open_writer(file: BinaryIO, kind: str, schema: Any) -> Iterator[Callable[[An
 
 @contextmanager
 def _writer(file: BinaryIO, kind: str, schema: Any) -> Iterator[Callable[[Any], None]]:
-    if kind == "CSV":
-        yield _csv_writer(file, schema)
+    if kind in ("CSV", "TSV"):
+        yield _csv_writer(file, schema, "," if kind == "CSV" else "\t")
+    elif kind == "JSONL":
+        yield _json_writer(file)
     elif kind == "Parquet":
         with arrow("pyarrow.parquet").ParquetWriter(file, schema) as writer:
             yield writer.write_batch
+    elif kind not in ("Arrow", "Feather"):
+        raise InvalidInputError(f"{kind} is read only: write CSV, JSONL or Parquet")
     else:
         ipc = arrow("pyarrow.ipc")
         options = ipc.IpcWriteOptions(compression="lz4" if kind == "Feather" else None)
@@ -224,7 +229,18 @@ def _writer(file: BinaryIO, kind: str, schema: Any) -> Iterator[Callable[[Any], 
             yield writer.write_batch
 
 
-def _csv_writer(file: BinaryIO, schema: Any) -> Callable[[Any], None]:
+def _json_writer(file: BinaryIO) -> Callable[[Any], None]:
+    """Write an object in each line; what is no number is null, and dates are text."""
+
+    def write(batch: Any) -> None:
+        for row in batch.to_pylist():
+            plain = {name: None if value != value else value for name, value in row.items()}
+            file.write(json.dumps(plain, ensure_ascii=False, default=str).encode() + b"\n")
+
+    return write
+
+
+def _csv_writer(file: BinaryIO, schema: Any, separator: str) -> Callable[[Any], None]:
     pa, arrow_csv = arrow("pyarrow"), arrow("pyarrow.csv")
     for field in schema:
         if pa.types.is_nested(field.type):
@@ -233,14 +249,16 @@ def _csv_writer(file: BinaryIO, schema: Any) -> Callable[[Any], None]:
                 "write Parquet, or keep a single column with --id"
             )
     header = io.StringIO()
-    csv.writer(header, lineterminator="\n").writerow(schema.names)
+    csv.writer(header, delimiter=separator, lineterminator="\n").writerow(schema.names)
     file.write(header.getvalue().encode())
 
     def write(batch: Any) -> None:
         plain = pa.RecordBatch.from_arrays([_plain(c) for c in batch.columns], batch.schema.names)
         # Arrow quotes all text or none, so quote only the batches that need it.
         for style in ("none", "needed"):
-            options = arrow_csv.WriteOptions(include_header=False, quoting_style=style)
+            options = arrow_csv.WriteOptions(
+                include_header=False, quoting_style=style, delimiter=separator
+            )
             buffer = pa.BufferOutputStream()
             try:
                 arrow_csv.write_csv(plain, buffer, options)

@@ -113,7 +113,8 @@ def csv_dialect(path: str) -> Dialect:
             f"{path!r} is read as columns separated by {_OTHERS[separator]}, as its first line "
             "has no comma",
             ReadingWarning,
-            stacklevel=2,
+            # One place for all callers, so that it is said once.
+            stacklevel=1,
         )
     try:
         names = next(csv.reader(io.StringIO(first), delimiter=separator))
@@ -215,6 +216,8 @@ def _name_of(value: Any) -> str:
 
 def _column(values: list[Any]) -> npt.NDArray[Any]:
     """Return values as numbers if all of them are, NaN where missing; else as they are."""
+    if all(isinstance(value, bool) for value in values):
+        return np.array(values, np.bool_)
     if all(value is None or isinstance(value, (bool, int, float)) for value in values):
         whole = all(isinstance(value, int) for value in values)
         if whole and all(-(2**63) <= value < 2**63 for value in values):
