@@ -332,3 +332,12 @@ def test_other_separators(engine, tmp_path):
             options = {"loss": "l", "ood": "x;y", "engine": engine}
             with pytest.raises(dm.InvalidInputError, match="every row as OOD"):
                 dm.open_source(tmp_path / "a.csv", "s", **options).overview()
+
+
+def test_failures_of_polars_are_told(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(dm.InvalidInputError, match="Polars: "):
+        dm.open_source(pl.scan_parquet(tmp_path / "a.parquet"), "s", loss="l")
+    (tmp_path / "a.csv").write_text("s,l\n" + "1,0\n" * 2000 + "x,0\n")
+    with pytest.raises(dm.InvalidInputError, match="Polars: "):
+        dm.open_source(pl.scan_csv(tmp_path / "a.csv"), "s", loss="l").overview()
