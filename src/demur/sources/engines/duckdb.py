@@ -187,8 +187,9 @@ class FileScan:
     def _open_csv(self, connection: Any, roles: Roles) -> Any:
         """Return CSV files as a relation; no guess from the first lines decides on a type.
 
-        The columns in use are read as text. Numbers are cast as everywhere in demur; classes and
-        names of sets become numbers if all of them are.
+        A first pass looks at the cells in use as text. Numbers are cast as everywhere in demur,
+        by DuckDB itself where all cells are plain; classes and names of sets become numbers if all
+        of them are.
         """
         for file in self.files:
             self._check_header(file, roles)
@@ -200,13 +201,16 @@ class FileScan:
         table = self._table(self.files, dict.fromkeys(inside, "VARCHAR"))
         kinds = {name: "DOUBLE" for name in inside if name in numeric}
         kinds |= {name: _LOSS for argument, name in self.used if argument == "loss"}
-        others = [name for name in inside if name not in numeric]
-        if others:
-            counts = ", ".join(_kind_counts(name) for name in others)
-            (found,) = connection.execute(f"SELECT {counts} FROM {table}").fetchall()
-            kinds |= {name: _kind_of(*found[3 * i : 3 * i + 3]) for i, name in enumerate(others)}
-        casts = ", ".join(f"{_cast(name, kind)} AS {_name(name)}" for name, kind in kinds.items())
-        return connection.sql(f"SELECT * REPLACE ({casts}) FROM {table}")
+        others = [name for name in inside if name not in kinds]
+        counts = [_kind_counts(name) for name in others] + [_odd_count(name) for name in kinds]
+        (found,) = connection.execute(f"SELECT {', '.join(counts)} FROM {table}").fetchall()
+        odd = dict(zip(kinds, found[3 * len(others) :], strict=True))
+        plain = {name: "DOUBLE" for name in odd if not odd[name]}
+        kinds |= {name: _kind_of(*found[3 * i : 3 * i + 3]) for i, name in enumerate(others)}
+        casts = [f"{_cast(n, kind)} AS {_name(n)}" for n, kind in kinds.items() if n not in plain]
+        table = self._table(self.files, dict.fromkeys(inside, "VARCHAR") | plain)
+        replaced = f" REPLACE ({', '.join(casts)})" if casts else ""
+        return connection.sql(f"SELECT *{replaced} FROM {table}")
 
     def _check_header(self, file: str, roles: Roles) -> None:
         """Refuse a CSV file that is none, lacks a column, or is separated by something else."""
@@ -357,6 +361,13 @@ def _kind_counts(name: str) -> str:
         f"count(*) FILTER (NOT regexp_matches({_given(name)}, '{pattern}', 'i'))"
         for pattern in (_INTEGER, _FLAG, _NUMBER)
     )
+
+
+def _odd_count(name: str) -> str:
+    """Return how many cells DuckDB does not read as the number that they are."""
+    column = _name(name)
+    unread = f"{column} IS NOT NULL AND TRY_CAST({column} AS DOUBLE) IS NULL"
+    return f"count(*) FILTER (contains({column}, '_') OR ({unread}))"
 
 
 def _kind_of(not_integer: int, not_flag: int, not_number: int) -> str:
