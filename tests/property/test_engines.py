@@ -13,6 +13,7 @@ from demur._kernels import compiled, exact, numpy_engine, reference
 from demur._kernels.numpy_engine import branch_and_bound, hard_inputs
 from demur.core.points import Points
 from demur.tuning.directions import direction_set
+from demur.tuning.operating_points import quarters
 from demur.tuning.prepared import kernel_arguments
 
 
@@ -43,10 +44,10 @@ ENGINES = [
 
 
 def by_reference(points, arguments, directions):
-    """Return objective-tied best masses over all charts."""
+    """Return objective-tied best masses over all quarter turns."""
     found = []
-    for chart in direction_set(directions).charts:
-        x, y = chart.coordinates(points.scores)
+    for quarter in quarters(direction_set(directions)):
+        x, y = quarter.coordinates(points.scores)
         merged = reference.merge(x, y, points.id, points.ood, points.loss)
         cells = reference.search_chart(merged, *arguments)
         if cells is not None:

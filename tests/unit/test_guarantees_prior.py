@@ -52,7 +52,7 @@ def test_cost_range_is_that_of_a_grid():
     for _ in range(50):
         t, f, r, p = (Interval(*np.sort(rng.random(2))) for _ in range(4))
         low, high = np.sort(rng.random(2))
-        model = dm.CostModel(float(rng.random()), float(high), float(low))
+        model = dm.CostModel(float(rng.random()), float(high), float(low), ood_prior=0)
         tt, ff, rr, pp = np.meshgrid(grid(t, 5), grid(f, 5), grid(r, 5), grid(p, 5))
         id_cost = tt * rr + float(model.reject_id) * (1 - tt)
         values = (1 - pp) * id_cost + pp * (ff * high + (1 - ff) * low)

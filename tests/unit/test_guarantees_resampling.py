@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 import demur as dm
 from demur.guarantees import auroc_interval, bootstrap, compare, compare_auroc, cross_tune
 from demur.guarantees.resampling.replicates import draw
-from demur.guarantees.splits import fold_numbers, split, subset
+from demur.guarantees.splits import fold_numbers, split
 
 MODEL = dm.TprFprModel(0.6, 0.3)
 
@@ -49,7 +49,7 @@ def test_splits_are_stratified_and_complete():
     numbers, ood_numbers = fold_numbers(sample, 4, 2)
     assert sorted(np.bincount(numbers)) == [12, 12, 13, 13]
     assert sorted(np.bincount(ood_numbers[:16])) == [4, 4, 4, 4]
-    part = subset(sample, np.array([3, 7]), np.array([0, 20, 39]))
+    part = sample.subset(np.array([3, 7]), np.array([0, 20, 39]))
     assert part.for_ood("b").ood_scores.tolist() == sample.ood_scores[[20, 39]].tolist()
     for count in (1, 51, True, 2.0):
         with pytest.raises(dm.InvalidInputError, match="folds"):

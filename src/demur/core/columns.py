@@ -144,9 +144,8 @@ def has_columns(data: Any) -> bool:
         return False
     if isinstance(data, Mapping):
         return True
-    return (hasattr(data, "columns") or hasattr(data, "column_names")) and not callable(
-        getattr(data, "columns", None)
-    )
+    # Asked of the type: some frames find their columns only at a price.
+    return hasattr(type(data), "columns") or hasattr(type(data), "column_names")
 
 
 def _named_scores(

@@ -272,7 +272,7 @@ def cost_range(
     Examples
     --------
     >>> from demur import CostModel
-    >>> model = CostModel(reject_id=0.5, accept_ood=1, reject_ood=0)
+    >>> model = CostModel(reject_id=0.5, accept_ood=1, reject_ood=0, ood_prior=0.1)
     >>> cost_range(model, 0.5, 0.125, 0.25, (0, 0.5))
     Interval(low=0.25, high=0.375)
     """
