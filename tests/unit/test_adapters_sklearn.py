@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import sklearn
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
@@ -29,7 +30,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
 import demur as dm
-from demur.adapters.sklearn import NeighbourDistance, SelectiveClassifier
+from demur.adapters.sklearn import NeighbourDistance, SelectiveClassifier, fit_pipeline
 from demur.detectors import Knn, Mahalanobis
 
 MODEL = dm.TprFprModel(min_tpr=0.7, max_fpr=0.2)
@@ -62,6 +63,7 @@ def kth_distance(bank, row, k):
     return sorted(np.sqrt(((bank - row) ** 2).sum(axis=1)))[k - 1]
 
 
+@pytest.mark.filterwarnings("ignore::demur.LikelyMistakeWarning")
 def test_scores_are_out_of_fold():
     X, y, ood = blobs()
     got = SelectiveClassifier(GaussianNB(), model=MODEL, cv=3).fit(X, y, X_ood=ood)
@@ -329,7 +331,7 @@ def test_rates_by_counting():
     repeated = got.evaluate(X2[rows], y2[rows], X_ood=ood2)
     assert weighted == repeated
     never = SelectiveClassifier(GaussianNB(), model=dm.CostModel(0), risk_score=constant_risk)
-    assert np.isnan(never.fit(X, y).score(X2, y2)) and not never.accept(X2).any()
+    assert never.fit(X, y).score(X2, y2) == 0 and not never.accept(X2).any()
 
 
 def test_weights_reach_estimator_and_rule():
@@ -485,3 +487,134 @@ def test_neighbour_distance():
     few = NeighbourDistance(n_neighbors=99).fit(X).score_samples(fresh)
     expected = [-kth_distance(X / spread, row / spread, 30) for row in fresh]
     np.testing.assert_allclose(few, expected, rtol=1e-9)
+
+
+def test_fresh_samples():
+    X, y, ood = blobs()
+    got = SelectiveClassifier(GaussianNB(), model=MODEL).fit(X, y, X_ood=ood)
+    X2, y2, ood2 = blobs(90, seed=3)
+    sample = got.sample(X2, y2, ood2)
+    np.testing.assert_array_equal(sample.id_scores, got.doubts(X2))
+    np.testing.assert_array_equal(sample.ood_scores, got.doubts(ood2))
+    np.testing.assert_array_equal(sample.id_loss, got.predict(X2) != y2)
+    assert dm.evaluate(got.rule_, sample, model=MODEL) == got.evaluate(X2, y2, X_ood=ood2)
+    named = dict(zip(("ood", "risk"), got.doubts(X2).T[::-1], strict=True))
+    np.testing.assert_array_equal(got.rule_.accept(named), got.accept(X2))
+    with pytest.raises(NotFittedError):
+        SelectiveClassifier(GaussianNB()).sample(X, y)
+
+
+def test_ood_rows_go_through_the_whole_pipeline():
+    X, y, ood = blobs()
+    X, ood = X * 5 + 40, ood * 5 + 40
+    steps = [StandardScaler(), SelectiveClassifier(GaussianNB(), model=MODEL)]
+    with pytest.warns(dm.LikelyMistakeWarning, match=r"fit_pipeline\(pipeline, X, y, X_ood\)"):
+        make_pipeline(*map(clone, steps)).fit(X, y, selectiveclassifier__X_ood=ood)
+    pipeline = fit_pipeline(make_pipeline(*map(clone, steps)), X, y, ood)
+    scaler = StandardScaler().fit(X)
+    by_hand = clone(steps[1]).fit(scaler.transform(X), y, X_ood=scaler.transform(ood))
+    np.testing.assert_array_equal(pipeline[-1].sample_.ood_scores, by_hand.sample_.ood_scores)
+    assert pipeline[-1].rule_ == by_hand.rule_
+    np.testing.assert_array_equal(pipeline.predict(ood), by_hand.predict(scaler.transform(ood)))
+    alone = fit_pipeline(make_pipeline(clone(steps[1])), X, y, ood)
+    assert alone[-1].rule_ == clone(steps[1]).fit(X, y, X_ood=ood).rule_
+    for wrong in (make_pipeline(StandardScaler(), GaussianNB()), GaussianNB(), None):
+        with pytest.raises(dm.InvalidInputError, match="last step is a SelectiveClassifier"):
+            fit_pipeline(wrong, X, y, ood)
+
+
+def test_a_cached_pipeline_keeps_its_fitted_steps(tmp_path):
+    X, y, ood = blobs()
+    selective = SelectiveClassifier(GaussianNB(), model=MODEL)
+    pipeline = make_pipeline(StandardScaler(), selective, memory=str(tmp_path))
+    assert fit_pipeline(pipeline, X, y, ood).predict(X).shape == y.shape
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda ood: ood[:, :1], "it has 1 features, X has 2"),
+        (lambda ood: pd.DataFrame(ood, columns=["a", "b"]), "only X_ood has feature names"),
+        (lambda ood: scipy.sparse.csr_matrix(ood), "one of them is sparse"),
+        (lambda ood: ood.astype(str), "one of them is text"),
+        (lambda ood: np.ma.masked_greater(ood, 4), "X_ood is an array with masked values"),
+    ],
+)
+def test_ood_rows_of_another_table_are_refused(change, message):
+    X, y, ood = blobs()
+    with pytest.raises(dm.InvalidInputError, match=message):
+        SelectiveClassifier(GaussianNB(), model=MODEL).fit(X, y, X_ood=change(ood))
+
+
+def test_ood_columns_are_compared_by_name():
+    X, y, ood = blobs()
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    got = SelectiveClassifier(GaussianNB(), model=MODEL)
+    got.fit(frame, y, X_ood=pd.DataFrame(ood, columns=["a", "b"]))
+    for names, message in ((["b", "a"], "in another order"), (["a", "c"], "names differ")):
+        with pytest.raises(dm.InvalidInputError, match=message):
+            got.fit(frame, y, X_ood=pd.DataFrame(ood, columns=names))
+    with pytest.raises(dm.InvalidInputError, match="only X has feature names"):
+        got.fit(frame, y, X_ood=ood)
+
+
+def test_masks_are_not_dropped():
+    X, y, _ = blobs()
+    masked = np.ma.masked_greater(X, 2)
+    got = SelectiveClassifier(GaussianNB())
+    with pytest.raises(dm.InvalidInputError, match="X is an array with masked values"):
+        got.fit(masked, y)
+    with pytest.raises(dm.InvalidInputError, match="y is an array with masked values"):
+        got.fit(X, np.ma.masked_equal(y, 1))
+    got.fit(np.ma.array(X), y)
+    for method in (got.predict, got.accept, got.doubts):
+        with pytest.raises(dm.InvalidInputError, match="X is an array with masked values"):
+            method(masked)
+
+
+def risk_with_holes(estimator, X):
+    risk = 1 - estimator.predict_proba(X).max(axis=1)
+    return np.where(np.asarray(X)[:, 0] > 90, np.nan, risk)
+
+
+@pytest.mark.filterwarnings("ignore::demur.LikelyMistakeWarning")
+def test_missing_scores_raise_or_reject():
+    X, y, ood = blobs()
+    got = SelectiveClassifier(
+        GaussianNB(), model=MODEL, risk_score=risk_with_holes, reject_label=-1
+    ).fit(X, y, X_ood=ood)
+    holes = np.concatenate([X, [[99.0, 0.0]]])
+    with pytest.raises(dm.InvalidInputError, match="NaN"):
+        got.accept(holes)
+    got.set_params(missing="reject")
+    np.testing.assert_array_equal(got.accept(holes)[:-1], got.accept(X))
+    assert not got.accept(holes)[-1] and got.predict(holes)[-1] == -1
+    with pytest.raises(dm.InvalidInputError, match="NaN"):
+        got.fit(holes, np.append(y, 0), X_ood=ood)
+    with pytest.raises(dm.InvalidInputError, match="missing must be"):
+        got.set_params(missing="drop").fit(X, y, X_ood=ood)
+
+
+def test_score_is_the_objective_of_the_model():
+    X, y, ood = blobs()
+    X2, y2, ood2 = blobs(90, seed=3)
+    both, labels = np.concatenate([X2, ood2]), np.concatenate([y2, np.full(len(ood2), -1)])
+    cost = dm.CostModel(reject_id=0.3, accept_ood=2, ood_prior=0.4)
+    got = SelectiveClassifier(GaussianNB(), model=cost, ood_label=-1).fit(X, y, X_ood=ood)
+    assert got.score(both, labels) == -got.evaluate(X2, y2, X_ood=ood2).expected_cost
+    got = SelectiveClassifier(GaussianNB(), model=MODEL, ood_label=-1).fit(X, y, X_ood=ood)
+    point = got.evaluate(X2, y2, X_ood=ood2)
+    assert got.score(both, labels) == 1 - point.selective_risk
+    most = dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=0.2)])
+    got.set_params(model=most).fit(X, y, X_ood=ood)
+    assert got.score(both, labels) == got.evaluate(X2, y2, X_ood=ood2).tpr
+
+
+def test_a_search_over_models_has_one_yardstick():
+    X, y, _ = blobs(300)
+    strict, lax = dm.TprFprModel(min_tpr=0.1), dm.TprFprModel(min_tpr=0.95)
+    models = {"model": [strict, lax]}
+    plain = GridSearchCV(SelectiveClassifier(GaussianNB(), cv=3), models, cv=3).fit(X, y)
+    assert plain.best_params_["model"] == strict  # its objective is small where most is rejected
+    common = SelectiveClassifier(GaussianNB(), cv=3, score_model=dm.CostModel(reject_id=0.5))
+    assert GridSearchCV(common, models, cv=3).fit(X, y).best_params_["model"] == lax

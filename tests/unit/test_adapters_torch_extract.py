@@ -337,3 +337,21 @@ def test_folders_that_cannot_be_used(net, loader, tmp_path):
     growing = nn.Sequential(nn.Conv2d(1, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     with pytest.raises(dm.InvalidInputError, match="features has 50 columns in one batch and 32"):
         extract(growing, widths, layer="0", folder=tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        (
+            torch.utils.data.TensorDataset(torch.ones(3, 4)),
+            r"data set \(TensorDataset\).*DataLoader",
+        ),
+        (torch.ones(3, 4), r"one array of shape \(3, 4\).*\[inputs\]"),
+        (np.ones((3, 4)), "one array"),
+        ({"pixel_values": torch.ones(3, 4)}, "of type dict"),
+        (3, "of type int"),
+    ],
+)
+def test_what_is_no_loader_is_refused(batches, message):
+    with pytest.raises(dm.InvalidInputError, match=message):
+        extract(nn.Linear(4, 2), batches)

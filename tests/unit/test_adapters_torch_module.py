@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import demur as dm
-from demur.adapters.torch import SelectiveModule, extract
+from demur.adapters.torch import Decision, SelectiveModule, extract
 from demur.detectors import (
     CATALOG,
     Activations,
@@ -24,6 +24,9 @@ from demur.detectors import (
     RelativeMahalanobis,
     Vim,
 )
+
+# Random nets are wrong most of the time, and their scores say nothing.
+pytestmark = pytest.mark.filterwarnings("ignore::demur.LikelyMistakeWarning")
 
 PAIRS = [("msp", "knn"), ("energy", "vim"), ("mls", "react")]
 MORE_PAIRS = [("entropy", "mahalanobis"), ("gradnorm", "relative_mahalanobis"), ("msp",)]
@@ -358,7 +361,7 @@ def test_several_inputs_in_onnx(tmp_path):
     left, right = torch.randn(7, 2), torch.randn(7, 2)
     feed = {"input_0": left.numpy(), "input_1": right.numpy()}
     with torch.no_grad():
-        assert_same([o.numpy() for o in module(left, right)], session.run(None, feed))
+        assert_same([o.numpy() for o in module(left, right)], session.run(None, feed)[:2])
 
 
 @pytest.mark.parametrize(
@@ -398,3 +401,108 @@ def test_models_without_a_head():
         np.testing.assert_allclose(module.scores(x)[:, 0].numpy(), expected, rtol=1e-13)
     with pytest.raises(dm.InvalidInputError, match="at least one row"):
         module.exported(x[:0])
+
+
+class Keywords(nn.Module):
+    """Called by keyword, as transformers are."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(2, 3)
+
+    def forward(self, pixel_values, mask=None):
+        out = self.head(pixel_values)
+        return {"logits": out if mask is None else out * mask[:, None]}
+
+
+def test_keyword_inputs_and_dict_batches(tmp_path):
+    module = SelectiveModule(Keywords(), ["msp"], dm.Rule((1.0,), 0.6))
+    x, mask = torch.randn(40, 2), torch.rand(40)
+    with torch.no_grad():
+        plain = [o.numpy() for o in module(x, mask)]
+        for batch in (
+            module(pixel_values=x, mask=mask),
+            module(x, mask=mask),
+            module({"pixel_values": x, "mask": mask, "labels": torch.zeros(40)}),
+        ):
+            assert_same(plain, [o.numpy() for o in batch])
+        assert module.scores(pixel_values=x).shape == (40, 1)
+        scores = module.scores(x, mask).numpy()
+    program = module.exported(pixel_values=x[:3], mask=mask[:3]).module()
+    with torch.no_grad():
+        assert_same(plain, [o.numpy() for o in program(pixel_values=x, mask=mask)])
+    module.to_onnx(tmp_path / "named.onnx", {"pixel_values": x[:3], "mask": mask[:3]})
+    session = onnxruntime.InferenceSession(tmp_path / "named.onnx")
+    feed = {"pixel_values": x.numpy(), "mask": mask.numpy()}
+    *decided, doubts = session.run(["prediction", "accept", "scores"], feed)
+    assert_same(plain, decided)
+    assert doubts.dtype == np.float64
+    np.testing.assert_allclose(doubts, scores, atol=1e-5)
+
+
+SPECIAL = np.array([0.5, -0.0, 0.25, 1.0, np.nan, np.inf, -np.inf, 1e308, -1e308, 0.75])
+
+
+@pytest.mark.parametrize("tau", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("direction", "threshold"),
+    [
+        ((1.0,), 0.5),
+        ((0.0, 1.0), 0.25),
+        ((1.0, 0.0), 0.25),
+        ((0.6, 0.8), 0.7),
+        ((-0.6, 0.8), 0.0),
+        ((-9.0, -9.0), -np.inf),
+        ((9.0, -9.0), 1.0),
+    ],
+)
+def test_decisions_are_those_of_the_rule_that_rejects_what_is_missing(direction, threshold, tau):
+    rule = dm.Rule(direction, threshold, tau=tau)
+    scores = np.stack(np.meshgrid(*[SPECIAL] * len(direction)), -1).reshape(-1, len(direction))
+    decided = Decision(rule)(torch.from_numpy(scores)).numpy()
+    np.testing.assert_array_equal(decided, rule.accept(scores, missing="reject"))
+
+
+def test_a_rule_that_is_random_on_its_boundary_is_refused():
+    with pytest.raises(dm.InvalidInputError, match=r"tau = 0\.5.*tau 0 or 1"):
+        SelectiveModule(make_net(), ["msp"], dm.Rule((1.0,), 0.5, tau=0.5))
+
+
+def test_a_rule_about_confidences_is_refused():
+    rule = dm.Rule((-1.0,), -0.5, score_names=("msp",), confidence=("msp",))
+    with pytest.raises(dm.InvalidInputError, match="'msp' for a confidence"):
+        SelectiveModule(make_net(), ["msp"], rule)
+
+
+def test_features_count_only_where_a_score_of_them_is_weighed():
+    class Aside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.aside, self.head = nn.Identity(), nn.Linear(2, 2)
+
+        def forward(self, x):
+            self.aside(x * torch.nan)
+            return self.head(x)
+
+    knn = Knn(k=1).fit(Activations(features=np.eye(2)))
+    x = torch.randn(6, 2)
+    for direction, kept in (((1.0, 0.0), 6), ((0.0, 1.0), 0)):
+        rule = dm.Rule(direction, 9.0)
+        module = SelectiveModule(Aside(), {"msp": "msp", "knn": knn}, rule, layer="aside")
+        assert by_torch(module, x)[1].sum() == kept
+
+
+def test_bfloat16_is_refused_before_it_fails(tmp_path):
+    module = SelectiveModule(make_net().bfloat16(), ["msp"], dm.Rule((1.0,), 0.5))
+    with pytest.raises(dm.InvalidInputError, match=r"bfloat16.*float32"):
+        module.to_onnx(tmp_path / "guard.onnx", images(1, 4).bfloat16())
+    assert os.listdir(tmp_path) == []
+
+
+def test_tensors_that_take_part_in_training_are_read():
+    scores = torch.tensor([[0.1, 0.2], [0.9, 0.8]], requires_grad=True)
+    sample = dm.Sample(scores, torch.tensor([0.0, 1.0], requires_grad=True), scores * 2)
+    np.testing.assert_array_equal(sample.ood_scores, 2 * scores.detach().numpy())
+    rule = dm.Rule((0.6, 0.8), 0.5)
+    assert rule.accept(scores).tolist() == [True, False]
+    assert rule.accept_one(scores[0])

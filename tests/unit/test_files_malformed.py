@@ -269,7 +269,7 @@ SOURCES = {
     "confidence of ints": ({"confidence": 7}, "confidence must be a name or a list of names"),
     "other engine": ({"engine": "hive"}, "engine must be one of"),
     "other missing": ({"missing": "ignore"}, "missing must be"),
-    "list of ints": ({"data": [1, 2]}, "a file must be named by text"),
+    "list of ints": ({"data": [1, 2]}, "data must be a str or a PathLike"),
     "empty list": ({"data": []}, "empty list"),
     "zero byte": ({"data": "a\0.parquet"}, "is not a path"),
     "None": ({"data": None}, "data is a NoneType"),

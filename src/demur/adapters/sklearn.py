@@ -5,13 +5,14 @@ Needs the extra ``sklearn``.
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from demur.errors import InvalidInputError, MissingExtraError, NotTunedError
+from demur.errors import InvalidInputError, LikelyMistakeWarning, MissingExtraError, NotTunedError
 
 try:
     import sklearn as _sklearn  # noqa: F401
@@ -22,13 +23,23 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
+from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.metaestimators import available_if
 
 from demur import _arrays
 from demur._arrays import BoolArray, FloatArray, IntArray
-from demur.adapters.sklearn_fitting import Data, out_of_fold, routed, sample_of, with_rejected
+from demur.adapters.sklearn_fitting import (
+    Data,
+    goodness,
+    out_of_fold,
+    refuse_masks,
+    routed,
+    sample_of,
+    warn_of_other_units,
+    with_rejected,
+)
 from demur.adapters.sklearn_scores import (
     FittedEstimator,
     NeighbourDistance,
@@ -39,10 +50,12 @@ from demur.adapters.sklearn_scores import (
 from demur.core.models import RejectionModel
 from demur.core.paper_models import TprFprModel
 from demur.core.rates import OperatingPoint, evaluate
+from demur.core.rule import Missing, check_missing
+from demur.core.sample import Sample
 from demur.losses import Loss
 from demur.tuning.tune import tune
 
-__all__ = ["NeighbourDistance", "SelectiveClassifier"]
+__all__ = ["NeighbourDistance", "SelectiveClassifier", "fit_pipeline"]
 
 _DEFAULT_FOLDS = 5
 
@@ -81,6 +94,13 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     cv
         Folds for the scores, as in scikit-learn; or ``"prefit"``, when the estimator has been
         fitted on other data. Then only the OOD score is fitted, in 5 folds.
+    score_model
+        By whose objective `score` judges; by default that of `model`. A grid search over `model`
+        needs one for all: objectives under different bounds cannot be compared, and the bounds
+        that reject most look best.
+    missing
+        What `accept` and `predict` do with a row whose score is missing (NaN or -inf): ``"raise"``
+        or ``"reject"`` it. `fit` always raises.
 
     Attributes
     ----------
@@ -112,6 +132,8 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         ood_label: Any = None,
         loss: Loss = "zero_one",
         cv: Any = _DEFAULT_FOLDS,
+        score_model: RejectionModel | None = None,
+        missing: Missing = "raise",
     ) -> None:
         self.estimator = estimator
         self.risk_score = risk_score
@@ -121,6 +143,8 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         self.ood_label = ood_label
         self.loss = loss
         self.cv = cv
+        self.score_model = score_model
+        self.missing = missing
 
     def fit(
         self, X: Any, y: Any, *, sample_weight: Any = None, X_ood: Any = None, **fit_params: Any
@@ -134,7 +158,8 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         sample_weight
             Weights of the rows, for the estimator and for the rates of the rule.
         X_ood
-            OOD rows, if they come apart.
+            OOD rows, if they come apart, with the columns of X. In a pipeline they must have
+            passed through the steps before this one: see `fit_pipeline`.
         fit_params
             Passed to the estimator; what has one entry a row is split like X.
 
@@ -145,7 +170,10 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         """
         if sample_weight is not None:
             sample_weight = _arrays.nonnegative_vector("sample_weight", sample_weight)
+        check_missing(self.missing)
         data = Data.read(X, y, X_ood=X_ood, ood_label=self.ood_label, sample_weight=sample_weight)
+        if X_ood is not None and data.ood is not None:
+            warn_of_other_units(data.X, data.ood, stacklevel=2)
         model = self._model_for(data)
         params, split_params = routed(self, sample_weight, fit_params)
 
@@ -157,7 +185,11 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         sample = out_of_fold(
             data, folds, lambda rows: self._fitted(data, rows, params, judge.classes)
         )
-        self.tuning_ = tune(sample, model)
+        with warnings.catch_warnings():
+            if self.risk_score is None:
+                # Scores and losses are of our own making: none of them is mixed up.
+                warnings.simplefilter("ignore", LikelyMistakeWarning)
+            self.tuning_ = tune(sample, model)
         self.rule_, self.sample_, self._judge = self.tuning_.rule, sample, judge
         self.estimator_, self.classes_ = judge.estimator, judge.classes
         for name in ("n_features_in_", "feature_names_in_"):
@@ -170,7 +202,7 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return labels; `reject_label`, if there is one, for the rows that are rejected."""
         judge = self._fitted_judge()
-        labels = judge.labels(X)
+        labels = judge.labels(refuse_masks("X", X))
         if self.reject_label is None:
             return labels
         return with_rejected(labels, ~self.accept(X), self.reject_label)
@@ -182,28 +214,44 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
 
     def accept(self, X: Any) -> BoolArray:
         """Return True for the rows whose label is to be trusted."""
-        doubts = self.doubts(X)
-        accepted: BoolArray = self.rule_.accept(doubts)
+        judge = self._fitted_judge()
+        check_missing(self.missing)
+        doubts = judge.scores(refuse_masks("X", X), strict=self.missing == "raise")
+        accepted: BoolArray = self.rule_.accept(doubts, missing=self.missing)
         return accepted
 
     def doubts(self, X: Any) -> FloatArray:
         """Return the scores that the rule weighs, shape (n, 1) or (n, 2): risk, OOD."""
-        return self._fitted_judge().scores(X)
+        return self._fitted_judge().scores(refuse_masks("X", X))
+
+    def sample(self, X: Any, y: Any, X_ood: Any = None, *, sample_weight: Any = None) -> Sample:
+        """Return scores and losses of fresh data, given as to `fit`.
+
+        They are for `demur.evaluate`, `demur.guarantees.certify` and the report; not for tuning
+        this classifier's rule, unless the estimator has not seen the rows.
+        """
+        judge = self._fitted_judge()
+        data = Data.read(X, y, X_ood=X_ood, ood_label=self.ood_label, sample_weight=sample_weight)
+        return sample_of(judge, data)
 
     def evaluate(
         self, X: Any, y: Any, *, sample_weight: Any = None, X_ood: Any = None
     ) -> OperatingPoint:
         """Return every rate of the rule on fresh data, given as to `fit`."""
-        judge = self._fitted_judge()
-        data = Data.read(X, y, X_ood=X_ood, ood_label=self.ood_label, sample_weight=sample_weight)
-        return evaluate(self.rule_, sample_of(judge, data), model=self.tuning_.model)
+        sample = self.sample(X, y, X_ood, sample_weight=sample_weight)
+        return evaluate(self.rule_, sample, model=self.tuning_.model)
 
     def score(self, X: Any, y: Any, *, sample_weight: Any = None) -> float:
-        """Return one minus the selective risk: the accuracy on accepted ID rows for 0/1 loss.
+        """Return how good the rule is on these rows by the objective of `score_model`, or `model`.
 
-        NaN when no ID row is accepted. OOD rows in the data do not count.
+        Larger is better: minus the expected cost; one minus the selective risk, the accuracy on
+        accepted ID rows for 0/1 loss; or the rate that the model maximises. NaN where it is not
+        defined, such as the risk when no ID row is accepted. OOD rows count if `ood_label` marks
+        them in y.
         """
-        return 1 - self.evaluate(X, y, sample_weight=sample_weight).selective_risk
+        sample = self.sample(X, y, sample_weight=sample_weight)
+        model = self.tuning_.model if self.score_model is None else self.score_model
+        return goodness(evaluate(self.rule_, sample, model=model), model)
 
     def get_metadata_routing(self) -> Any:
         """Return the routing: `fit` consumes weights and OOD rows and hands the rest on."""
@@ -268,6 +316,42 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             raise InvalidInputError(
                 f"reject_label {self.reject_label!r} is one of the classes: choose another"
             )
+
+
+def fit_pipeline(
+    pipeline: Pipeline, X: Any, y: Any, X_ood: Any = None, *, sample_weight: Any = None
+) -> Pipeline:
+    """Fit a pipeline that ends in a `SelectiveClassifier`; OOD rows pass through all its steps.
+
+    ``pipeline.fit(X, y, name__X_ood=X_ood)`` hands them to the classifier as they are, while the
+    other rows are transformed. The steps before the classifier learn from X and y alone.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(200, 2)), rng.integers(0, 2, 200)
+    >>> selective = SelectiveClassifier(LogisticRegression(), model=TprFprModel(0.8, 0.1))
+    >>> pipeline = fit_pipeline(make_pipeline(StandardScaler(), selective), X, y, X + 9)
+    >>> pipeline[-1].accept(pipeline[:-1].transform([[9.0, 9.0]]))
+    array([False])
+    """
+    last = pipeline.steps[-1][1] if isinstance(pipeline, Pipeline) else None
+    if not isinstance(last, SelectiveClassifier):
+        raise InvalidInputError(
+            "pipeline must be a Pipeline whose last step is a SelectiveClassifier, got "
+            f"{type(pipeline if last is None else last).__name__}"
+        )
+    if len(pipeline) > 1:
+        first = pipeline[:-1]
+        X = first.fit_transform(refuse_masks("X", X), y)
+        X_ood = None if X_ood is None else first.transform(refuse_masks("X_ood", X_ood))
+        # With a cache, the steps that were fitted are copies.
+        pipeline.steps[:-1] = first.steps
+    last.fit(X, y, X_ood=X_ood, sample_weight=sample_weight)
+    return pipeline
 
 
 class _NotFitted(NotTunedError, NotFittedError):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -17,13 +18,15 @@ from sklearn.utils import (
 )
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import has_fit_parameter
+from sklearn.utils.validation import _get_feature_names, has_fit_parameter
 
 from demur import _arrays
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.adapters.sklearn_scores import FittedEstimator
+from demur.core.models import RejectionModel
+from demur.core.rates import OperatingPoint
 from demur.core.sample import Sample
-from demur.errors import InvalidInputError
+from demur.errors import InvalidInputError, LikelyMistakeWarning
 
 SCORE_NAMES = ("risk", "ood")
 
@@ -48,6 +51,8 @@ class Data(NamedTuple):
             raise InvalidInputError(
                 "SelectiveClassifier requires y to be passed, but the target y is None"
             )
+        for name, rows in (("X", X), ("y", y), ("X_ood", X_ood)):
+            refuse_masks(name, rows)
         X, y = indexable(X, y)
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
@@ -57,6 +62,8 @@ class Data(NamedTuple):
             else _arrays.nonnegative_vector("sample_weight", sample_weight, length=len(y))
         )
         X_ood = None if X_ood is None or _length(X_ood) == 0 else indexable(X_ood)[0]
+        if X_ood is not None:
+            _check_same_columns(X, X_ood)
         is_ood = _labelled(y, ood_label)
         if not is_ood.any():
             check_classification_targets(y)
@@ -157,6 +164,104 @@ def with_rejected(labels: npt.NDArray[Any], rejected: BoolArray, label: Any) -> 
     mixed = labels.astype(object)
     mixed[rejected] = label
     return mixed
+
+
+def goodness(point: OperatingPoint, model: RejectionModel) -> float:
+    """Return the objective of a model at an operating point, turned so that larger is better."""
+    if model.cost is not None:
+        return math.nan if point.expected_cost is None else -point.expected_cost
+    value = getattr(point, str(model.objective))
+    if value is None:
+        return math.nan
+    return float(1 - value if model.objective in ("selective_risk", "fpr") else value)
+
+
+def refuse_masks(name: str, rows: Any) -> Any:
+    """Refuse arrays with a mask: scikit-learn would go on with what the mask hides."""
+    if np.ma.isMaskedArray(rows) and np.ma.getmaskarray(rows).any():
+        raise InvalidInputError(
+            f"{name} is an array with masked values, which scikit-learn would take for data: fill "
+            "them, impute them or leave the rows out"
+        )
+    return rows
+
+
+def _check_same_columns(X: Any, X_ood: Any) -> None:
+    """Refuse OOD rows that cannot be rows of the same table."""
+    why = _difference(X, X_ood)
+    if why:
+        raise InvalidInputError(
+            f"X_ood does not go with X: {why}. In a pipeline X_ood must have passed through the "
+            "steps before this one: use fit_pipeline(pipeline, X, y, X_ood), or put the pipeline "
+            "inside SelectiveClassifier"
+        )
+
+
+def _difference(X: Any, X_ood: Any) -> str | None:
+    names, others = (_get_feature_names(_framed(rows)) for rows in (X, X_ood))
+    if (names is None) != (others is None) and _width(X) is not None:
+        return f"only {'X' if others is None else 'X_ood'} has feature names"
+    if names is not None and others is not None and list(names) != list(others):
+        odd = sorted(set(names) ^ set(others), key=str)
+        return (
+            f"the feature names differ ({odd[0]!r})" if odd else "the features are in another order"
+        )
+    if _width(X) != _width(X_ood):
+        return f"it has {_width(X_ood)} features, X has {_width(X)}"
+    if hasattr(X, "toarray") != hasattr(X_ood, "toarray"):
+        return "one of them is sparse"
+    if _is_text(X) != _is_text(X_ood):
+        return "one of them is text"
+    return None
+
+
+def _framed(rows: Any) -> Any:
+    return rows if hasattr(rows, "columns") or hasattr(rows, "column_names") else None
+
+
+def _width(rows: Any) -> int | None:
+    if not hasattr(rows, "shape"):
+        rows = np.asarray(rows, dtype=object) if isinstance(rows, (list, tuple)) else None
+    return None if rows is None or len(rows.shape) < 2 else int(np.prod(rows.shape[1:]))
+
+
+def _is_text(rows: Any) -> bool:
+    kept = np.asarray(rows[:1]) if isinstance(rows, (list, tuple)) else rows
+    return getattr(getattr(kept, "dtype", None), "kind", "") in ("U", "S")
+
+
+def warn_of_other_units(X: Any, X_ood: Any, *, stacklevel: int) -> None:
+    """Warn of OOD rows that look as if the steps of a pipeline had left them out."""
+    try:
+        rows, others = np.asarray(X, np.float64), np.asarray(X_ood, np.float64)
+    except (TypeError, ValueError):
+        return
+    if rows.ndim != 2 or others.ndim != 2 or not np.isfinite(rows).all() or len(others) < 2:
+        return
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    middle = np.median(others, axis=0)
+    beyond = np.maximum(low - middle, middle - high)
+    # Rows that a scaler was fitted on have its mark; others are told by very different units.
+    far = 0.0 if _is_scaled(rows) else 10.0
+    off = beyond > far * (high - low)
+    if off.mean() >= 0.5 and off.any():
+        warnings.warn(
+            LikelyMistakeWarning(
+                f"X_ood lies outside the range of X in {off.sum()} of {len(off)} features: is X "
+                "transformed (by earlier steps of a pipeline) and X_ood not? Use "
+                "fit_pipeline(pipeline, X, y, X_ood), which transforms both"
+            ),
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _is_scaled(rows: FloatArray) -> bool:
+    """Whether every column is just standardised, or just in [0, 1]."""
+    low, high, spread = rows.min(axis=0), rows.max(axis=0), rows.std(axis=0)
+    varies = high > low
+    standard = (np.abs(rows.mean(axis=0)) < 1e-6) & (np.abs(spread - 1) < 1e-6)
+    unit = (np.abs(low) < 1e-9) & (np.abs(high - 1) < 1e-9)
+    return bool(varies.any() and (standard[varies].all() or unit[varies].all()))
 
 
 def _sample(

@@ -95,8 +95,8 @@ class OodScore:
             )
         return cls(estimator, detector)
 
-    def __call__(self, inputs: Any) -> FloatArray:
-        """Return one doubt a row."""
+    def __call__(self, inputs: Any, *, strict: bool = True) -> FloatArray:
+        """Return one doubt a row; unless `strict`, those that are missing as NaN."""
         if hasattr(self.detector, "score_samples"):
             values = -self.detector.score_samples(_last_step_input(self.estimator, inputs))
         elif isinstance(self.detector, _ON_FEATURES):
@@ -104,7 +104,7 @@ class OodScore:
             values = self.detector.score(Activations(features=features))
         else:
             values = self.detector(self.estimator, inputs)
-        return as_scores(values, name="ood_score")
+        return _doubts(values, "ood_score", strict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +125,12 @@ class FittedEstimator:
         numbers, _ = bayes_prediction(self.probabilities(inputs), self.costs)
         return np.asarray(self.classes[numbers])
 
-    def scores(self, inputs: Any) -> FloatArray:
-        """Return the doubts of each row, shape (n, 1) or (n, 2)."""
-        risk = self._risk(inputs)
+    def scores(self, inputs: Any, *, strict: bool = True) -> FloatArray:
+        """Return the doubts of each row, shape (n, 1) or (n, 2); see `OodScore.__call__`."""
+        risk = self._risk(inputs, strict)
         if self.ood_score is None:
             return risk[:, None]
-        return np.column_stack([risk, self.ood_score(inputs)])
+        return np.column_stack([risk, self.ood_score(inputs, strict=strict)])
 
     def losses(self, inputs: Any, y: npt.NDArray[Any]) -> FloatArray:
         """Return the loss of the predicted labels of each row."""
@@ -153,17 +153,31 @@ class FittedEstimator:
         result[:, np.searchsorted(self.classes, self.estimator.classes_)] = given
         return result
 
-    def _risk(self, inputs: Any) -> FloatArray:
+    def _risk(self, inputs: Any, strict: bool) -> FloatArray:
         if self.risk_score is not None:
-            return as_scores(self.risk_score(self.estimator, inputs), name="risk_score")
+            return _doubts(self.risk_score(self.estimator, inputs), "risk_score", strict)
         if hasattr(self.estimator, "predict_proba"):
-            return bayes_prediction(self.probabilities(inputs), self.costs)[1]
+            probabilities = self.probabilities(inputs)
+            known = np.asarray(np.isfinite(probabilities).all(axis=1) | strict)
+            risk = np.full(len(probabilities), np.nan)
+            risk[known] = bayes_prediction(probabilities[known], self.costs)[1]
+            return risk
         if self.costs is None and hasattr(self.estimator, "decision_function"):
             return -_margin(np.asarray(self.estimator.decision_function(inputs), np.float64))
         raise InvalidInputError(
             f"{type(self.estimator).__name__} has no class probabilities to compute the expected "
             "loss from: give risk_score=, or wrap it in CalibratedClassifierCV"
         )
+
+
+def _doubts(values: Any, name: str, strict: bool) -> FloatArray:
+    if strict:
+        return as_scores(values, name=name)
+    found = _arrays.real_array(name, values)
+    kept = np.where(np.isneginf(found), np.nan, found)
+    return as_scores(np.where(np.isnan(kept), 0.0, kept), name=name) + np.where(
+        np.isnan(kept), np.nan, 0.0
+    ).reshape(-1)
 
 
 def costs_of(loss: Loss, classes: npt.NDArray[Any]) -> FloatArray | None:

@@ -5,6 +5,7 @@ Needs the extra ``torch``; `SelectiveModule.to_onnx` needs ``onnx`` as well.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, cast
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from demur.adapters import torch_files
 from demur.adapters.stored_activations import StoredActivations
 from demur.adapters.torch_extract import extract
-from demur.adapters.torch_forward import LoaderBatch, Outputs, Tap, device_of
+from demur.adapters.torch_forward import Outputs, Tap, call_of, device_of
 from demur.adapters.torch_odin import Odin
 from demur.adapters.torch_scores import DetectorInputs, Doubles, Score, score_of
 from demur.core.rule import Rule
@@ -30,13 +31,26 @@ __all__ = ["Odin", "SelectiveModule", "StoredActivations", "extract"]
 
 
 class Decision(Doubles):
-    """A rule in torch operations; rows with a score that is not finite are rejected."""
+    """A rule in torch operations; it decides as `Rule.accept` with ``missing="reject"`` does.
+
+    A rule that is random on its boundary (0 < tau < 1) is refused, as in SQL: a deployed graph
+    has to decide the same row alike every time.
+    """
 
     direction: Tensor
     threshold: Tensor
 
     def __init__(self, rule: Rule) -> None:
         super().__init__()
+        if not isinstance(rule, Rule):
+            raise InvalidInputError(
+                f"rule must be a Rule, such as tune(...).rule, got {type(rule).__name__}"
+            )
+        if rule.tau not in (0.0, 1.0):
+            raise InvalidInputError(
+                f"the rule accepts a row on its threshold with probability tau = {rule.tau}, but a "
+                "module decides a row alike every time: give the rule tau 0 or 1"
+            )
         self.rule = rule
         for name, values in (("direction", rule.direction), ("threshold", rule.threshold)):
             tensor = torch.tensor(values, dtype=torch.float64)
@@ -44,19 +58,29 @@ class Decision(Doubles):
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return True for the rows to accept."""
-        combined = self.direction[0] * scores[:, 0]
-        for column in range(1, len(self.rule.direction)):
-            combined = combined + self.direction[column] * scores[:, column]
-        return torch.isfinite(scores).all(1) & (combined <= self.threshold)
+        # What is weighed must be finite; of other scores only +inf counts, which always rejects.
+        usable = (scores != math.inf).all(1)
+        terms = []
+        for column, weight in enumerate(self.rule.direction):
+            if weight != 0:
+                usable = usable & torch.isfinite(scores[:, column])
+                terms.append(self.direction[column] * scores[:, column])
+        combined = terms[0] if len(terms) == 1 else terms[0] + terms[1]
+        if self.rule.threshold == -math.inf:
+            return usable & False
+        within = combined <= self.threshold if self.rule.tau else combined < self.threshold
+        return usable & within
 
 
 class SelectiveModule(nn.Module):
     """A classifier and its rule in one module: a batch in, predictions and decisions out.
 
-    ``forward(*inputs)`` returns the predicted class (int64) and whether to accept it (bool), both
-    of shape (n,). Scores are computed in float64 and agree with the NumPy detectors up to
-    rounding, so decisions agree with `Rule.accept` except on rows that lie on the threshold to
-    within rounding. Rows with logits or features that are not finite are rejected.
+    ``forward`` takes what the model takes, by position or keyword, or a dict of keywords; it
+    returns the predicted class (int64) and whether to accept it (bool), both of shape (n,).
+    Scores are computed in float64 and agree with the NumPy detectors up to rounding, so decisions
+    agree with `Rule.accept` except on rows that lie on the threshold to within rounding. Rows
+    without a score are rejected, as with ``missing="reject"``: those with logits that are not
+    finite, or with such features where the rule weighs a score of them.
 
     Parameters
     ----------
@@ -68,7 +92,7 @@ class SelectiveModule(nn.Module):
         names of your choice to these or to a fitted `Knn`, `Vim`, `React`, `Mahalanobis` or
         `RelativeMahalanobis`.
     rule
-        As tuned on the scores of these detectors.
+        As tuned on the scores of these detectors; its `tau` must be 0 or 1.
     layer
         Where the features are read, as in `extract`; give the same one.
 
@@ -101,26 +125,35 @@ class SelectiveModule(nn.Module):
         _check_layer(self._tap, model, needs)
         self.model = model
         self.scorers = nn.ModuleList(scorers)
+        self._weighs_features = any(
+            scorer.needs and weight != 0
+            for scorer, weight in zip(scorers, rule.direction, strict=True)
+        )
         self.to(device_of(model))
         self.eval()
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, *inputs: Any, **named: Any) -> tuple[Tensor, Tensor]:
         """Return predictions and decisions of a batch."""
-        outputs = self._outputs(inputs)
+        prediction, accept, _ = self.judge(*inputs, **named)
+        return prediction, accept
+
+    def judge(self, *inputs: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Return predictions, decisions and scores of a batch."""
+        outputs = self._outputs(inputs, named)
         scores = self._scores(outputs)
         usable = torch.isfinite(outputs.logits).all(1)
-        if outputs.features is not None:
+        if outputs.features is not None and self._weighs_features:
             usable = usable & torch.isfinite(outputs.features).all(1)
-        return outputs.logits.argmax(1), usable & self.decision(scores)
+        return outputs.logits.argmax(1), usable & self.decision(scores), scores
 
     @property
     def rule(self) -> Rule:
         """The rule that decides."""
         return self.decision.rule
 
-    def scores(self, *inputs: Tensor) -> Tensor:
+    def scores(self, *inputs: Any, **named: Any) -> Tensor:
         """Return the scores of a batch, shape (n, number of detectors), in float64."""
-        return self._scores(self._outputs(inputs))
+        return self._scores(self._outputs(inputs, named))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write network, detectors and rule to a safetensors file."""
@@ -162,31 +195,33 @@ class SelectiveModule(nn.Module):
         torch_files.read_state(module, path)
         return module
 
-    def exported(self, *example: Tensor) -> torch.export.ExportedProgram:
+    def exported(self, *example: Any, **named: Any) -> torch.export.ExportedProgram:
         """Return the module as a `torch.export` program for batches of any size.
 
         Parameters
         ----------
-        example
-            The inputs of one batch.
+        example, named
+            The inputs of one batch, as `forward` takes them.
         """
-        return torch_files.export_program(self, example)
+        return torch_files.export_program(self, call_of(example, named))
 
-    def to_onnx(self, path: str | os.PathLike[str], *example: Tensor) -> None:
-        """Write the module as an ONNX model with outputs ``prediction`` and ``accept``.
+    def to_onnx(self, path: str | os.PathLike[str], *example: Any, **named: Any) -> None:
+        """Write the module as an ONNX model.
 
-        The file is written only if onnxruntime predicts and decides every row of the example as
-        this module does.
+        Its outputs are ``prediction``, ``accept`` and ``scores``, of shape (n, number of
+        detectors); its inputs are called ``input``, or ``input_0``, ``input_1``, ..., and by
+        their own names where they are keywords. The file is written only if onnxruntime
+        predicts and decides every row of the example as this module does.
 
         Parameters
         ----------
-        example
-            The inputs of one batch; the batch size stays open.
+        example, named
+            The inputs of one batch, as `forward` takes them; the batch size stays open.
         """
-        torch_files.write_onnx(self, path, example)
+        torch_files.write_onnx(self, path, call_of(example, named))
 
-    def _outputs(self, inputs: tuple[Tensor, ...]) -> Outputs:
-        return self._tap.read(self.model, LoaderBatch(inputs, {}))
+    def _outputs(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Outputs:
+        return self._tap.read(self.model, call_of(inputs, named))
 
     def _scorers(self) -> list[Score]:
         return cast(list[Score], list(self.scorers))
@@ -213,6 +248,11 @@ def _check_names(names: tuple[str, ...], rule: Rule) -> None:
         raise InvalidInputError(
             f"the rule was tuned for the scores {list(rule.score_names)}, in this order, but "
             f"detectors names {list(names)}"
+        )
+    if rule.confidence:
+        raise InvalidInputError(
+            f"the rule takes {rule.confidence[0]!r} for a confidence, but detectors give doubts "
+            "(higher means less trust): tune the rule on the scores of these detectors"
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset
 
 from demur.errors import InvalidInputError
 
@@ -62,6 +63,13 @@ class LoaderBatch(NamedTuple):
             {name: move(value) for name, value in self.kwargs.items()},
             self.labels,
         )
+
+
+def call_of(inputs: tuple[Any, ...], named: dict[str, Any]) -> LoaderBatch:
+    """Return a call of a network; a single dict is read like a batch of a loader."""
+    if len(inputs) == 1 and not named and isinstance(inputs[0], Mapping):
+        return LoaderBatch.read(inputs[0])._replace(labels=None)
+    return LoaderBatch(inputs, named)
 
 
 def device_of(model: nn.Module) -> torch.device | None:
@@ -207,6 +215,7 @@ def watched(batches: Iterable[Any], label: str, *, show: bool | None) -> Iterato
 
     None shows the line on a terminal only.
     """
+    _check_batches(batches)
     if not (sys.stderr.isatty() if show is None else show):
         yield from batches
         return
@@ -228,6 +237,24 @@ def watched(batches: Iterable[Any], label: str, *, show: bool | None) -> Iterato
                 write("")
     finally:
         write("\n")
+
+
+def _check_batches(batches: Any) -> None:
+    # Items of an iterable data set may be batches; those of others are single rows.
+    if isinstance(batches, Dataset) and not isinstance(batches, IterableDataset):
+        raise InvalidInputError(
+            f"batches is a data set ({type(batches).__name__}), whose items are single rows: give "
+            "a loader, such as torch.utils.data.DataLoader(dataset, batch_size=64)"
+        )
+    if hasattr(batches, "dtype") and hasattr(batches, "shape"):
+        raise InvalidInputError(
+            f"batches is one array of shape {tuple(batches.shape)}: give a loader, or a list of "
+            "batches such as [inputs]"
+        )
+    if isinstance(batches, (str, bytes, Mapping)) or not isinstance(batches, Iterable):
+        raise InvalidInputError(
+            f"batches is of type {type(batches).__name__}: give a loader, or a list of batches"
+        )
 
 
 def _of_total(batches: Iterable[Any]) -> str:

@@ -6,6 +6,7 @@ It is made when it is first asked for: most rules of a bootstrap or a frontier n
 from __future__ import annotations
 
 import base64
+import json
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -28,6 +29,9 @@ SHARES = (0.0, 0.001, 0.01, 0.05, *(k / 10 for k in range(1, 10)), 0.95, 0.99, 0
 
 _SETS = 200
 """So many OOD sets are counted by name; a card has to stay small."""
+
+_NAMES = 40_000
+"""So many bytes their names may have in all."""
 
 if TYPE_CHECKING:
     from demur.core.source import Overview
@@ -155,6 +159,19 @@ def _describe(sample: Sample, model: RejectionModel, point: Any, ood: str) -> di
     }
 
 
+def _counted(sets: Mapping[str, int]) -> dict[str, Any]:
+    """Return the rows of each OOD set, of so many sets as a small file can name."""
+    shown: dict[str, int] = {}
+    room = _NAMES
+    for name, rows in sets.items():
+        room -= len(json.dumps(name))
+        if room < 0 or len(shown) == _SETS:
+            break
+        shown[name] = rows
+    more = len(sets) - len(shown)
+    return {"ood_sets": shown} | ({"more_ood_sets": more} if more else {})
+
+
 def _describe_source(
     overview: Overview, columns: ScoreColumns, model: RejectionModel, point: Any, ood: str
 ) -> dict[str, Any]:
@@ -172,12 +189,11 @@ def _origin(
 ) -> dict[str, Any]:
     from importlib.metadata import version
 
-    shown = dict(list(sets.items())[:_SETS])
     return {
         "model": model.to_data(),
         "ood": ood,
         "points": {"tuned": point_data(point)},
-        "rows": {"id": id_rows, "ood": sum(sets.values()), "ood_sets": shown},
+        "rows": {"id": id_rows, "ood": sum(sets.values())} | _counted(sets),
         "created": _now(),
         "demur": version("demur"),
     }

@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +42,8 @@ def check_names(available: Sequence[str], wanted: Iterable[tuple[str, str]], whe
     A name that is a column's but for spaces around it is taken for that one, and said.
     """
     for argument, asked in wanted:
+        if not isinstance(asked, str):
+            raise InvalidInputError(f"{argument} must be the name of a column, got {asked!r}")
         name = match_name(asked, available)
         if name != asked:
             warnings.warn(
@@ -100,6 +104,8 @@ def _native(frame: Any) -> Any:
 
     try:
         return nw.from_native(frame)
+    except nw.exceptions.DuplicateError as error:
+        raise InvalidInputError(f"frame has columns of the same name: {error}") from None
     except TypeError:
         raise InvalidInputError(
             f"frame is a {type(frame).__name__}, not a data frame that narwhals reads "
@@ -111,6 +117,12 @@ def _values(series: nw.Series[Any]) -> npt.NDArray[Any]:
     """Return a column as an array; missing numbers are NaN, other missing values None."""
     import narwhals as nw
 
+    if series.dtype.is_nested():
+        raise InvalidInputError(f"column {series.name!r} holds {series.dtype}, not one value a row")
+    if series.dtype.is_decimal():
+        # Libraries cast decimals to within an ulp; Python rounds them correctly.
+        items = series.to_list()
+        return np.array([np.nan if item is None else float(item) for item in items], np.float64)
     if series.dtype.is_integer() and series.implementation.is_pyarrow():
         # Of integers beyond 2^53 it refuses what all others round.
         column = series.to_native().cast("float64", safe=False)
@@ -156,23 +168,22 @@ def _named_scores(
             "the rule has no score_names to read columns by: give an array of shape "
             f"(n, {columns.count}), or a rule with score_names"
         )
-    table = (
-        {str(n): np.atleast_1d(_arrays.plain_array(n, v)) for n, v in data.items()}
-        if (isinstance(data, Mapping))
-        else None
-    )
-    available = list(table) if table is not None else frame_names(data)
-    matched = [match_name(name, available) for name in columns.names]
+    mapping = isinstance(data, Mapping)
+    available = [str(name) for name in data] if mapping else frame_names(data)
+    matched = {name: match_name(name, available) for name in columns.names}
     wanted = [
         name
-        for name, found, need in zip(columns.names, matched, needed, strict=True)
-        if need or found in available
+        for name, need in zip(columns.names, needed, strict=True)
+        if need or matched[name] in available
     ]
-    if table is None:
-        table = dict(frame_columns(data, [("scores", name) for name in wanted]))
+    check_names(available, [("scores", name) for name in wanted], "the data")
+    if mapping:
+        given = {str(name): values for name, values in data.items()}
+        table = {
+            name: np.atleast_1d(_arrays.plain_array(name, given[matched[name]])) for name in wanted
+        }
     else:
-        check_names(available, [("scores", name) for name in wanted], "the data")
-        table |= {name: table[match_name(name, available)] for name in wanted}
+        table = dict(frame_columns(data, [("scores", name) for name in wanted]))
     length = max((len(table[name]) for name in wanted), default=0)
     values = np.full((length, columns.count), np.nan)
     for column, name in enumerate(columns.names):
@@ -241,6 +252,8 @@ def sample_from_columns(
     used = [("scores", name) for name in scores]
     used += [(role, name) for role, name in roles.items() if name is not None]
     check_names(list(columns), used, "the table")
+    if not scores:
+        raise InvalidInputError("scores is empty: name one or two score columns")
     values = np.column_stack([_score(columns, name, name in confidence) for name in scores])
     if len(values) == 0:
         raise InvalidInputError("the table has no rows")
@@ -248,7 +261,7 @@ def sample_from_columns(
     id_rows = np.flatnonzero(~is_ood)
     if len(id_rows) == 0:
         raise InvalidInputError(f"ood: column {ood!r} marks every row as OOD: no ID row is left")
-    if (loss is None) == (label is None or prediction is None):
+    if (loss is None) == (label is None or prediction is None) or (loss and (label or prediction)):
         raise InvalidInputError("give either loss, or label and prediction")
     if loss is not None:
         if ood is None:
@@ -298,8 +311,12 @@ def ood_rows(
 def floats(columns: Columns, argument: str, name: str) -> FloatArray:
     """Return a column as floats, NaN where a value is missing."""
     column = columns[name]
+    if column.dtype.kind == "O" and all(map(_is_number, column.flat)):
+        return np.array([np.nan if item is None else item for item in column.flat], np.float64)
     if column.dtype.kind not in "biuf":
         raise InvalidInputError(f"{argument}: column {name!r} holds {_kind(column)}, not numbers")
+    if column.ndim != 1:
+        raise InvalidInputError(f"{argument}: column {name!r} has shape {column.shape}, not (n,)")
     return column.astype(np.float64)
 
 
@@ -367,6 +384,10 @@ def _kind(column: npt.NDArray[Any]) -> str:
         first = next((item for item in column.tolist() if item is not None), None)
         return f"{type(first).__name__} values such as {first!r}"
     return str(column.dtype)
+
+
+def _is_number(item: Any) -> bool:
+    return item is None or isinstance(item, (Real, Decimal))
 
 
 def _text(item: Any) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
+from demur._arguments import check_kind
 from demur.core.program import COEFFICIENTS, Number, Program, Totals, exact, lower
 from demur.errors import InvalidInputError
 
@@ -211,6 +212,7 @@ class RejectionModel:
         bounds: Iterable[Bound] = (),
         ood_prior: Number | None = None,
     ) -> None:
+        check_kind("bounds", bounds, Iterable)
         asked = tuple(bounds)
         if not (isinstance(objective, ExpectedCost) or objective in COEFFICIENTS):
             raise InvalidInputError(

@@ -10,8 +10,9 @@ from typing import Any, overload
 
 import numpy as np
 
+from demur._arguments import check_kind
 from demur._arrays import BoolArray
-from demur.core.models import RejectionModel
+from demur.core.models import RejectionModel, check_model
 from demur.core.points import Points
 from demur.core.program import Number, Totals, exact
 from demur.core.rule import Rule
@@ -94,14 +95,12 @@ def evaluate(
     >>> round(point.tpr, 3), point.fpr, point.selective_risk, point.precision
     (0.667, 0.5, 0.5, 0.8)
     """
-    if not isinstance(rule, Rule):
-        raise InvalidInputError(
-            f"rule must be a Rule, such as tune(...).rule, got {type(rule).__name__}"
-        )
-    if not isinstance(sample, (Sample, ScoreSource)):
-        raise InvalidInputError(
-            f"sample must be a Sample or a ScoreSource, got {type(sample).__name__}"
-        )
+    if isinstance(rule, (Sample, ScoreSource)) and isinstance(sample, Rule):
+        raise InvalidInputError("the arguments are swapped: evaluate(rule, sample)")
+    check_kind("rule", rule, Rule)
+    check_kind("sample", sample, (Sample, ScoreSource))
+    if model is not None:
+        check_model(model)
     if not isinstance(sample, Sample):
         return _evaluate_source(rule, sample, model, ood_prior, by)
     if by is not None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from demur import _arrays
+from demur._arguments import NUMBER, check_kind
 from demur._arrays import BoolArray, FloatArray
 from demur._files import read_text, write_atomically
 from demur.core.card import Card
-from demur.core.columns import score_columns
+from demur.core.columns import has_columns, score_columns
 from demur.core.scores import ScoreColumns, combine
 from demur.core.sql import Dialect, predicate
 from demur.errors import InvalidInputError
@@ -71,6 +72,8 @@ class Rule:
             raise InvalidInputError(f"direction must be one or two finite numbers, got {direction}")
         if not any(direction):
             raise InvalidInputError("direction must not be zero")
+        check_kind("threshold", self.threshold, NUMBER)
+        check_kind("tau", self.tau, NUMBER)
         threshold, tau = float(self.threshold), float(self.tau)
         if math.isnan(threshold) or threshold == math.inf:
             raise InvalidInputError(f"threshold must be finite or -inf, got {threshold}")
@@ -117,8 +120,7 @@ class Rule:
         `scores` and `missing` are those of `accept`; rows that it rejects for what they lack
         come out as +inf.
         """
-        if missing not in ("raise", "reject"):
-            raise InvalidInputError(f'missing must be "raise" or "reject", got {missing!r}')
+        check_missing(missing)
         needed = [weight != 0 for weight in self.direction]
         values = score_columns(scores, self.columns, needed=needed, refuse=missing == "raise")
         rejected = (values == np.inf).any(axis=1)
@@ -145,22 +147,29 @@ class Rule:
             ``"reject"`` it.
         """
         combined = self.combine(scores, missing=missing)
+        if self.threshold == -math.inf:  # a sum beyond float64 may be -inf, too
+            return np.zeros(len(combined), np.bool_)
         return np.asarray(combined <= self.threshold if self.tau else combined < self.threshold)
 
     def accept_one(
         self, scores: Mapping[str, float] | Sequence[float], *, missing: Missing = "raise"
     ) -> bool:
         """Return whether to accept one input, given its scores by name or in order."""
-        if isinstance(scores, Mapping):
-            rows: Any = {name: [value] for name, value in scores.items()}
+        if has_columns(scores):
+            rows: Any = scores
         else:
-            rows = [list(scores)]
-        return bool(self.accept(rows, missing=missing)[0])
+            rows = np.atleast_1d(_arrays.plain_array("scores", scores))[None]
+        accepted = self.accept(rows, missing=missing)
+        if len(accepted) != 1:
+            raise InvalidInputError(f"scores has {len(accepted)} rows: for several, call accept")
+        return bool(accepted[0])
 
     def accept_probability(self, scores: Any, *, missing: Missing = "raise") -> FloatArray:
         """Return c(x): 1 below the threshold, `tau` on it, 0 above."""
         combined = self.combine(scores, missing=missing)
         below = (combined < self.threshold).astype(np.float64)
+        if self.threshold == -math.inf:
+            return below
         return np.where(combined == self.threshold, self.tau, below)
 
     def on(self, columns: ScoreColumns) -> Rule:
@@ -220,6 +229,8 @@ class Rule:
         >>> rule.to_sql(["msp"], dialect="spark").split(" AND ")[-1]
         '1.0e+00D * CAST(`msp` AS DOUBLE) <= 2.5e-01D, FALSE)'
         """
+        if columns is not None and not isinstance(columns, Iterable):
+            raise InvalidInputError(f"columns must be a list of names, got {columns!r}")
         names = self.score_names if columns is None else tuple(columns)
         if names is None or isinstance(columns, str) or len(names) != len(self.direction):
             raise InvalidInputError(
@@ -255,6 +266,12 @@ class Rule:
     def load(cls, path: str | os.PathLike[str]) -> Rule:
         """Read a rule written by `save`."""
         return cls.from_json(read_text(path, "the rule", LARGEST))
+
+
+def check_missing(missing: Any) -> None:
+    """Refuse what is no way to treat missing scores."""
+    if missing not in ("raise", "reject"):
+        raise InvalidInputError(f'missing must be "raise" or "reject", got {missing!r}')
 
 
 def _direction(weights: Any) -> tuple[float, ...]:

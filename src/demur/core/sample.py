@@ -181,6 +181,8 @@ class Sample:
         """
         from demur.core.columns import frame_columns, sample_from_columns
 
+        if not isinstance(scores, (str, Sequence)):
+            raise InvalidInputError(f"scores must be one or two names of columns, got {scores!r}")
         names = [scores] if isinstance(scores, str) else list(scores)
         roles: dict[str, Any] = {
             "loss": loss,
@@ -222,8 +224,8 @@ class Sample:
 
     def score(self, column: int) -> Sample:
         """Return the single-score sample of one column."""
-        if not 0 <= column < self.n_scores:
-            raise InvalidInputError(f"column must be 0 to {self.n_scores - 1}, got {column}")
+        if not isinstance(column, (int, np.integer)) or not 0 <= column < self.n_scores:
+            raise InvalidInputError(f"column must be 0 to {self.n_scores - 1}, got {column!r}")
         return self._with_scores(
             self.id_scores[:, column],
             self.ood_scores[:, column],
@@ -232,7 +234,7 @@ class Sample:
 
     def for_ood(self, name: str) -> Sample:
         """Return the sample with only the named OOD set."""
-        if name not in self.ood_sets:
+        if not isinstance(name, str) or name not in self.ood_sets:
             raise InvalidInputError(
                 f"no OOD set is called {name!r}; there are {sorted(self.ood_sets)}"
             )
@@ -249,7 +251,15 @@ class Sample:
 
     def subset(self, id_rows: Any, ood_rows: Any) -> Sample:
         """Return some rows; OOD rows are counted over all sets, which keep their names."""
-        kept = np.arange(self.n_ood)[ood_rows]
+        try:
+            kept, own = np.arange(self.n_ood)[ood_rows], np.arange(self.n_id)[id_rows]
+        except (IndexError, TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"rows must be positions, flags or slices of {self.n_id} ID and {self.n_ood} OOD "
+                f"rows: {error}"
+            ) from None
+        if own.ndim != 1 or kept.ndim != 1:
+            raise InvalidInputError("rows must be several positions, flags or a slice")
         sets = {
             name: kept[(kept >= rows.start) & (kept < rows.stop)]
             for name, rows in self.ood_sets.items()
@@ -335,7 +345,7 @@ def _join_ood_weight(weight: Any, sets: Mapping[str, slice], length: int) -> Flo
         return _weight("ood_weight", weight, length)
     if set(weight) != set(sets):
         raise InvalidInputError(
-            f"ood_weight names {sorted(weight)}, ood_scores names {sorted(sets)}"
+            f"ood_weight names {sorted(map(str, weight))}, ood_scores names {sorted(sets)}"
         )
     parts = [
         _arrays.nonnegative_vector(f"ood_weight[{name!r}]", weight[name], length=s.stop - s.start)

@@ -45,9 +45,11 @@ class ScoreColumns:
             if confidence:
                 raise InvalidInputError("confidence: columns need score_names to be told by name")
             return cls(count)
-        if isinstance(names, str) or len(names) != count or len(set(names)) != count:
+        if not _are_names(names) or len(names) != count or len(set(names)) != count:
             raise InvalidInputError(f"score_names must be {count} different names, got {names!r}")
         known = tuple(str(name) for name in names)
+        if not _are_names(confidence):
+            raise InvalidInputError(f"confidence must be a list of names, got {confidence!r}")
         strange = [name for name in confidence if name not in known]
         if strange:
             raise InvalidInputError(f"confidence: {strange[0]!r} is not one of the scores {known}")
@@ -68,6 +70,11 @@ class ScoreColumns:
         """Return weights of doubts as weights of the columns as they are."""
         # Adding zero turns -0.0 into 0.0.
         return tuple(sign * w + 0.0 for sign, w in zip(self.signs, direction, strict=True))
+
+
+def _are_names(names: Any) -> bool:
+    listed = isinstance(names, Sequence) and not isinstance(names, (str, bytes))
+    return listed and all(isinstance(name, str) for name in names)
 
 
 def combine(direction: Sequence[float] | FloatArray, scores: FloatArray) -> FloatArray:

@@ -71,14 +71,14 @@ def predicate(
     >>> predicate(["knn"], [1.0], -math.inf, accept_boundary=True, dialect="spark")
     'FALSE'
     """
-    if dialect not in _SYNTAX:
+    if not isinstance(dialect, str) or dialect not in _SYNTAX:
         raise InvalidInputError(
             f"dialect must be one of {', '.join(get_args(Dialect))}, got {dialect!r}"
         )
     syntax = _SYNTAX[dialect]
     for name, weight in zip(columns, direction, strict=True):
         # No engine takes a NUL, and some would end the text there.
-        if not name or "\0" in name:
+        if not name or not isinstance(name, str) or "\0" in name:
             if name is None and weight == 0:
                 continue
             raise InvalidInputError(f"columns: {name!r} is not the name of a column")

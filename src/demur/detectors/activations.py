@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur import _arrays
+from demur._arguments import check_kind
 from demur._arrays import FloatArray
 from demur.detectors.arrays import finite_matrix, finite_vector, to_cpu
 from demur.errors import InvalidInputError, NotTunedError
@@ -146,3 +147,9 @@ def fitted(detector: object, state: State | None) -> State:
             f"{name} is not fitted: keep what fit returns, as in detector = {name}(...).fit(train)"
         )
     return state
+
+
+def check_activations(name: str, value: Any) -> None:
+    """Refuse what has no logits or features to ask for."""
+    if not callable(getattr(value, "part", None)):
+        check_kind(name, value, Activations)

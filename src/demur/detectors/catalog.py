@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
+from demur._arguments import takes
 from demur._arrays import FloatArray
-from demur.detectors.activations import Activations, Detector
+from demur.detectors.activations import Activations, Detector, check_activations
 from demur.detectors.arrays import as_scores
 from demur.detectors.features import Mahalanobis, RelativeMahalanobis, Vim
 from demur.detectors.logits import energy, entropy, gen, gradnorm, mls, msp
@@ -63,6 +64,7 @@ class Entry:
         return self.score
 
 
+@takes(detectors=(Iterable, Mapping))
 def score_table(
     detectors: Iterable[str] | Mapping[str, Any], activations: Activations, *, train: Any = None
 ) -> dict[str, FloatArray]:
@@ -87,6 +89,7 @@ def score_table(
     """
     if isinstance(detectors, str):
         detectors = [detectors]
+    check_activations("activations", activations)
     named = detectors if isinstance(detectors, Mapping) else {name: name for name in detectors}
     return {
         name: as_scores(_resolve(detector, train), activations, name=name, length=len(activations))

@@ -9,7 +9,7 @@ import numpy as np
 
 from demur._arrays import FloatArray
 from demur.detectors import arrays
-from demur.detectors.activations import Activations, fitted
+from demur.detectors.activations import Activations, check_activations, fitted
 from demur.detectors.arrays import finite_matrix
 from demur.detectors.logits import log_sum_exp
 from demur.errors import InvalidInputError
@@ -39,6 +39,7 @@ class Mahalanobis:
 
     def fit(self, train: Activations) -> Self:
         """Learn class means and shared covariance from labelled training features."""
+        check_activations("train", train)
         return replace(self, _state=_class_gaussians(train, type(self).__name__))
 
     def score(self, activations: Activations) -> FloatArray:
@@ -67,6 +68,7 @@ class RelativeMahalanobis:
 
     def fit(self, train: Activations) -> Self:
         """Learn class-wise and overall Gaussians from labelled training features."""
+        check_activations("train", train)
         classes = _class_gaussians(train, type(self).__name__)
         features = train.part("features")
         mean = features.mean(axis=0, keepdims=True)
@@ -163,6 +165,7 @@ class Vim:
 
     def fit(self, train: Activations) -> Self:
         """Learn origin, residual space and alpha from training activations with their head."""
+        check_activations("train", train)
         features, weight = train.part("features"), train.part("weight")
         if len(features) == 0:
             raise InvalidInputError("Vim needs at least one row of features to fit")

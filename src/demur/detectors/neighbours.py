@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from demur._arrays import FloatArray, IntArray
 from demur.detectors import arrays
-from demur.detectors.activations import Activations, fitted
+from demur.detectors.activations import Activations, check_activations, fitted
 from demur.detectors.arrays import finite_matrix
 from demur.errors import InvalidInputError
 
@@ -80,6 +80,7 @@ class Knn:
 
     def fit(self, train: Activations) -> Self:
         """Keep the training features as the bank."""
+        check_activations("train", train)
         rows = unit_rows(train.part("features"))
         if self.k > len(rows):
             raise InvalidInputError(

@@ -9,7 +9,7 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray
 from demur.detectors import arrays
-from demur.detectors.activations import Activations, fitted
+from demur.detectors.activations import Activations, check_activations, fitted
 from demur.detectors.arrays import finite_matrix, finite_vector
 from demur.detectors.logits import log_sum_exp
 from demur.errors import InvalidInputError
@@ -72,6 +72,7 @@ class React:
 
     def fit(self, train: Activations) -> Self:
         """Learn the threshold from ID features."""
+        check_activations("train", train)
         features = train.part("features")
         if len(features) == 0:
             raise InvalidInputError("React needs at least one row of features to fit")

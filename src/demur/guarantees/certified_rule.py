@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from demur._arguments import NUMBER, seeded, takes
 from demur._arrays import BoolArray, FloatArray
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import Number
@@ -66,6 +67,7 @@ class Certified:
         return all(self.met.values())
 
 
+@takes(rule=Rule, sample=Sample, model=RejectionModel, max_loss=NUMBER)
 def certify(
     rule: Rule,
     sample: Sample,
@@ -117,6 +119,7 @@ def certify(
         raise InvalidInputError("only a rule that is not random on its boundary can be certified")
     if sides not in ("one", "two"):
         raise InvalidInputError(f'sides must be "one" or "two", got {sides!r}')
+    seeded(rng)  # refused here, for not every sample needs it
     _refuse_parts(model, sample)
     priors = prior_range(model, ood_prior)
     if priors is not None and priors.high > 0 and sample.n_ood == 0:

@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from demur._arguments import NUMBER, takes
 from demur.core.models import RejectionModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint, accepted_rows, evaluate
@@ -91,6 +92,7 @@ class CertifiedTuning:
     caveat: str = OOD_CAVEAT
 
 
+@takes(sample=Sample, model=RejectionModel, learn_share=NUMBER, max_loss=NUMBER)
 def tune_certified(
     sample: Sample,
     model: RejectionModel,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from demur._arguments import takes
 from demur._arrays import FloatArray
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
@@ -35,6 +36,7 @@ class AurocComparison:
     """Two-sided, of "both have the same AUROC"."""
 
 
+@takes(sample=Sample)
 def auroc_interval(sample: Sample, *, confidence: float = 0.95) -> AurocEstimate:
     """Return the AUROC of a single-score sample with DeLong's interval.
 
@@ -54,6 +56,7 @@ def auroc_interval(sample: Sample, *, confidence: float = 0.95) -> AurocEstimate
     return _estimate(ranks, float(_variance(ranks, ranks)), confidence)
 
 
+@takes(first=Sample, second=Sample)
 def compare_auroc(first: Sample, second: Sample, *, confidence: float = 0.95) -> AurocComparison:
     """Return the difference of two single-score AUROCs on the same rows (DeLong et al., 1988).
 

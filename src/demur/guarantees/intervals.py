@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from demur import _arrays
+from demur._arguments import NUMBER, WHOLE, check_kind, takes
 from demur._arrays import FloatArray
 from demur.core.models import RejectionModel
 from demur.core.program import Number, exact
@@ -42,6 +43,7 @@ Prior = Number | tuple[Number, Number]
 Rate = float | Interval
 
 
+@takes(successes=WHOLE, trials=WHOLE)
 def clopper_pearson(successes: int, trials: int, *, confidence: float = 0.95) -> Interval:
     """Return the exact two-sided interval for the rate behind a binomial count.
 
@@ -121,6 +123,7 @@ def sidak(delta: float, bounds: int) -> float:
     return float(1 - (1 - delta) ** (1 / bounds))
 
 
+@takes(confidence=NUMBER)
 def miss(confidence: float) -> float:
     """Return delta = 1 - confidence, checked."""
     if not 0 < confidence < 1:
@@ -136,6 +139,7 @@ def _check_counts(successes: int, trials: int) -> None:
         )
 
 
+@takes(delta=NUMBER, max_value=NUMBER)
 def mean_upper(
     values: Any, delta: float, *, max_value: float = 1.0, method: Method = "betting"
 ) -> float:
@@ -260,6 +264,7 @@ def precision_range(tpr: Rate, fpr: Rate, ood_prior: Prior | Interval) -> Interv
     return Interval(_precision(t.low, f.high, pi.high), _precision(t.high, f.low, pi.low))
 
 
+@takes(model=RejectionModel)
 def cost_range(
     model: RejectionModel, tpr: Rate, fpr: Rate, selective_risk: Rate, ood_prior: Prior | Interval
 ) -> Interval:
@@ -279,7 +284,7 @@ def cost_range(
     cost = model.cost
     if cost is None:
         raise InvalidInputError(f"cost_range needs a model with costs (CostModel), got {model!r}")
-    t, f, risk = as_interval(tpr), as_interval(fpr), as_interval(selective_risk)
+    t, f, risk = as_interval(tpr), as_interval(fpr), as_interval(selective_risk, math.inf)
     pi = _prior_interval(ood_prior)
 
     def at_corners(fpr: float, loss: float) -> list[float]:
@@ -306,15 +311,22 @@ def _precision(tpr: float, fpr: float, prior: float) -> float:
     return (1 - prior) * tpr / ((1 - prior) * tpr + prior * fpr)
 
 
-def as_interval(rate: Rate) -> Interval:
+def as_interval(rate: Rate, most: float = 1.0) -> Interval:
     """Return a rate as an interval, that of a number having equal ends."""
-    return rate if isinstance(rate, Interval) else Interval(float(rate), float(rate))
+    if isinstance(rate, Interval):
+        return rate
+    check_kind("a rate", rate, NUMBER)
+    if rate < 0 or rate > most:
+        raise InvalidInputError(f"a rate must be between 0 and {most:g}, got {rate}")
+    return Interval(float(rate), float(rate))
 
 
 def _prior_interval(prior: Prior | Interval) -> Interval:
     if isinstance(prior, Interval):
         return prior
     ends = prior if isinstance(prior, tuple) else (prior, prior)
+    if len(ends) != 2:
+        raise InvalidInputError(f"ood_prior must be a number or a pair (low, high), got {prior!r}")
     low, high = (exact("ood_prior", end) for end in ends)
     if not 0 <= low <= high < 1:
         raise InvalidInputError(

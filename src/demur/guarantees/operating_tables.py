@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from demur._arguments import check_kind, takes
 from demur._arrays import FloatArray, IntArray
 from demur._files import read_text, write_atomically
 from demur._kernels import exact, reference
@@ -254,6 +255,7 @@ def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is no number in JSON")
 
 
+@takes(sample=Sample)
 def operating_table(
     sample: Sample,
     *,
@@ -284,7 +286,11 @@ def operating_table(
         found = np.concatenate([surface.directions, surface.thresholds[..., None]], axis=2)
         lines = found[~np.isnan(surface.thresholds)]
     else:
-        doubts = [rule.for_doubts(sample.columns) for rule in rules]
+        check_kind("rules", rules, Iterable)
+        given = list(rules)
+        for rule in given:
+            check_kind("rules", rule, Rule)
+        doubts = [rule.for_doubts(sample.columns) for rule in given]
         lines = np.array([[*rule.direction, rule.threshold] for rule in doubts])
     lines = np.unique(lines.reshape(-1, sample.n_scores + 1), axis=0)
     masses = np.array([_accepted(points, line) for line in lines], np.int64).reshape(-1, 3)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from demur._arguments import NUMBER, check_kind, takes
 from demur._arrays import FloatArray, IntArray
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint
@@ -59,6 +60,7 @@ class Plan:
     curve: tuple[PowerPoint, ...]
 
 
+@takes(model=RejectionModel, power=NUMBER, margins=Sequence)
 def plan(
     model: RejectionModel,
     *,
@@ -100,6 +102,7 @@ def plan(
     tpr_bound, tnr_bound = min_tpr, 1 - max_fpr
     rows, curve = [], []
     for margin in margins:
+        check_kind("margins", margin, NUMBER)
         if not 0 <= margin <= 1:
             raise InvalidInputError(f"margins must be between 0 and 1, got {margin}")
         tpr, tnr = (min(1.0, round(b + margin, 12)) for b in (tpr_bound, tnr_bound))

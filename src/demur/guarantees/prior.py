@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from demur._arguments import takes
 from demur.core.rates import accepted_rows
 from demur.core.rule import Rule
 from demur.core.sample import Sample
@@ -40,6 +41,7 @@ class PriorEstimate:
         return not math.isnan(self.interval.low)
 
 
+@takes(rule=Rule, validation=Sample)
 def estimate_prior(
     rule: Rule, scores: Any, *, validation: Sample, confidence: float = 0.95
 ) -> PriorEstimate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from demur._arguments import seeded
 from demur._arrays import IntArray
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
@@ -20,7 +21,7 @@ def split(sample: Sample, share: float, rng: Seed) -> tuple[Sample, Sample]:
         raise InvalidInputError(f"share must be between 0 and 1, got {share}")
     if sample.n_id < 2:
         raise InvalidInputError("a sample with one ID row cannot be split")
-    generator = np.random.default_rng(rng)
+    generator = seeded(rng)
     first: list[list[IntArray]] = [[], []]
     rest: list[list[IntArray]] = [[], []]
     for side, rows in _strata(sample):
@@ -47,7 +48,7 @@ def fold_numbers(
     if count > able:
         what = "ID rows" if groups is None else "groups of ID rows"
         raise InvalidInputError(f"folds is {count}, but there are only {able} {what}")
-    generator = np.random.default_rng(rng)
+    generator = seeded(rng)
     numbers = np.empty(len(first), np.int64)
     for side, rows in _strata(sample):
         members = np.flatnonzero(np.isin(first, rows + side * sample.n_id))
@@ -61,6 +62,11 @@ def _grouped(sample: Sample, groups: Groups | None) -> tuple[IntArray, IntArray]
     if groups is None:
         rows = np.arange(sample.n_id + sample.n_ood)
         return rows, rows
+    if not isinstance(groups, (tuple, list)) or len(groups) != 2:
+        raise InvalidInputError(
+            "groups must be a pair, the names for the ID rows and those for the OOD rows, got "
+            f"{type(groups).__name__}"
+        )
     id_names, ood_names = map(np.asarray, groups)
     if (id_names.shape, ood_names.shape) != ((sample.n_id,), (sample.n_ood,)):
         raise InvalidInputError(

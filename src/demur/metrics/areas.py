@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from demur._arguments import takes
 from demur._arrays import FloatArray, IntArray
 from demur.core.points import Points
 from demur.core.program import Number, Totals
@@ -104,6 +105,7 @@ def aupr(
     return area_under_precision(precision, rates.tpr(nI), trapezoid=trapezoid)
 
 
+@takes(sample=Sample)
 def aurc(sample: Sample) -> float:
     """Return the area under the risk-coverage curve of the ID rows.
 
@@ -119,6 +121,7 @@ def aurc(sample: Sample) -> float:
     return area_under_risk(*_groups_and_rates(sample, "aurc"))
 
 
+@takes(sample=Sample)
 def augrc(sample: Sample) -> float:
     """Return the area under the generalised risk-coverage curve of the ID rows.
 

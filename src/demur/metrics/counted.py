@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from demur._arguments import takes
 from demur._arrays import BoolArray, IntArray
 from demur.core.bins import Bins, axis_for
 from demur.core.sample import Sample
@@ -32,6 +33,7 @@ class Within(NamedTuple):
     error: float
 
 
+@takes(source=ScoreSource)
 def distinct_rows(source: ScoreSource) -> Sample:
     """Return the distinct rows of a source of one score as a weighted sample.
 
@@ -71,6 +73,7 @@ def distinct_rows(source: ScoreSource) -> Sample:
     )
 
 
+@takes(source=ScoreSource)
 def auroc_within(source: ScoreSource, *, bins: int = _BINS) -> Within:
     """Return the AUROC of one score from a single histogram, and how far off it can be.
 

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from demur._arguments import takes
 from demur._arrays import FloatArray
 from demur.core.program import Number, Totals, at_most
 from demur.core.rule import Rule
@@ -86,6 +87,7 @@ class Curve:
         return f"Curve({self.y_label} over {self.x_label}, {len(self)} points)"
 
 
+@takes(sample=(Sample, Prepared, ScoreSource), evaluate_on=Sample)
 def roc_curve(
     sample: Sample | Prepared | ScoreSource,
     *,
@@ -129,6 +131,7 @@ def roc_curve(
     return _curve(rows, from_nothing(path), axes, "previous", evaluate_on)
 
 
+@takes(sample=(Sample, Prepared, ScoreSource), evaluate_on=Sample)
 def precision_recall_curve(
     sample: Sample | Prepared | ScoreSource,
     *,
@@ -175,6 +178,7 @@ def precision_recall_curve(
     return replace(curve, ood_prior=pi)
 
 
+@takes(sample=(Sample, Prepared), evaluate_on=Sample)
 def ccr_fpr_curve(
     sample: Sample | Prepared,
     *,
@@ -218,6 +222,7 @@ def ccr_fpr_curve(
     return _curve(rows, path, (_CurveAxis("FPR", _fpr), ccr), "previous", evaluate_on)
 
 
+@takes(sample=(Sample, Prepared, ScoreSource), evaluate_on=Sample)
 def risk_coverage_curve(
     sample: Sample | Prepared | ScoreSource,
     *,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from demur._arguments import takes
 from demur._arrays import FloatArray
 from demur.core.points import Points
 from demur.core.program import Number, Totals
@@ -34,6 +35,7 @@ class SingleScore(NamedTuple):
     points: Points
 
 
+@takes(source=(Sample, Prepared))
 def given(source: Sample | Prepared) -> SingleScore | Prepared:
     """Return a sample of one score as it is, one of two scores prepared."""
     if isinstance(source, Sample):

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from demur._arguments import takes
 from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number, at_least, at_most
@@ -25,6 +26,7 @@ from demur.tuning.prepared import Prepared
 from demur.tuning.tune import tune
 
 
+@takes(sample=(Sample, Prepared))
 def selective_risk_at(
     sample: Sample,
     model: RejectionModel,
@@ -169,6 +171,7 @@ def f1(
     return float((2 * tpr / (1 - pi + tpr + fpr)).max(initial=0.0))
 
 
+@takes(sample=Sample)
 def id_accuracy(sample: Sample) -> float:
     """Return the share of correct ID rows when all are accepted, whatever their scores.
 
@@ -187,6 +190,7 @@ def id_accuracy(sample: Sample) -> float:
     return 1 - totals.loss_sum(totals.loss) / totals.id_weight(totals.id)
 
 
+@takes(sample=Sample)
 def ood_share(sample: Sample) -> float:
     """Return the share of OOD in the sample, by weight: the default prior of `aupr` and `f1`.
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from demur._arguments import takes
 from demur._kernels import compiled
 from demur._kernels.engines import engine_name
 from demur.core.points import Points
@@ -52,6 +53,7 @@ class ScoreSummary:
     augrc: float
 
 
+@takes(sample=Sample)
 def summary(sample: Sample, *, ood_prior: Number | None = None) -> ScoreSummary:
     """Return all scalar metrics of a single-score sample.
 

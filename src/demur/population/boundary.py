@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from demur import _arrays
+from demur._arguments import NUMBER, takes
 from demur._arrays import FloatArray
 from demur.core.models import RejectionModel
 from demur.errors import InvalidInputError
@@ -59,6 +60,7 @@ class BoundaryRule:
         return np.where(g == self.lower, self.lower_share, at_upper)
 
 
+@takes(problem=FiniteProblem, model=RejectionModel, mu=NUMBER)
 def boundary_rule(
     problem: FiniteProblem, model: RejectionModel, *, mu: float, classifier: Any = None
 ) -> BoundaryRule:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from demur import _arrays
+from demur._arguments import takes
 from demur._arrays import FloatArray
 from demur.core.models import Bound, RejectionModel
 from demur.errors import InfeasibleError, InvalidInputError
@@ -42,6 +43,7 @@ class PopulationValues:
     """Area under correct and accepted / *all* ID over FPR, as elsewhere."""
 
 
+@takes(problem=FiniteProblem, tpr_fpr=RejectionModel, precision_recall=RejectionModel)
 def population_values(
     problem: FiniteProblem,
     mu: float | None,
@@ -80,6 +82,7 @@ def population_values(
     )
 
 
+@takes(problem=FiniteProblem)
 def risk_coverage(
     problem: FiniteProblem, tpr: Any, *, max_fpr: float, mu: float | None = None
 ) -> FloatArray:

@@ -27,6 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from demur._arguments import takes
 from demur._arrays import BoolArray, FloatArray
 from demur.core.models import ExpectedCost, RejectionModel
 from demur.core.rule import Rule
@@ -45,6 +46,7 @@ _HIGHS_TOLERANCE = 1e-7
 _HIGHS_INFEASIBLE = 2
 
 
+@takes(problem=FiniteProblem, model=RejectionModel)
 def optimum(
     problem: FiniteProblem,
     model: RejectionModel,

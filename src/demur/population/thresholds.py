@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from demur._arguments import NUMBER, takes
 from demur._arrays import FloatArray, IntArray
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import exact
@@ -59,6 +60,7 @@ class ThresholdCurve:
         return precision(self.tpr, self.fpr, ood_prior)
 
 
+@takes(problem=FiniteProblem, mu=NUMBER)
 def threshold_curve(problem: FiniteProblem, mu: float, *, classifier: Any = None) -> ThresholdCurve:
     """Return the operating points of the score ``r + mu*g`` (of g itself when mu is inf).
 
@@ -95,6 +97,7 @@ def score_curve(problem: FiniteProblem, values: FloatArray, risk: FloatArray) ->
     )
 
 
+@takes(problem=FiniteProblem, model=RejectionModel, mu=NUMBER)
 def best_threshold(
     problem: FiniteProblem, model: RejectionModel, *, mu: float, classifier: Any = None
 ) -> PopulationOptimum:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from demur._arguments import check_kind
 from demur.core.columns import check_names, match_name
 from demur.core.scores import ScoreColumns
 from demur.core.source import MEMORY, ScoreSource
@@ -150,6 +151,9 @@ def open_source(
         )
     if engine not in get_args(Engine):
         raise InvalidInputError(f"engine must be one of {', '.join(get_args(Engine))}")
+    if isinstance(data, (list, tuple)):
+        for path in data:
+            check_kind("data", path, (str, os.PathLike))
     if isinstance(data, (str, os.PathLike, list, tuple)):
         for path in [data] if isinstance(data, (str, os.PathLike)) else data:
             path_text(path)

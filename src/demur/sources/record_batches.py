@@ -128,6 +128,9 @@ def floats(array: Any) -> FloatArray:
     pa = arrow("pyarrow")
     # Arrow casts booleans to integers only.
     whole = array.cast(pa.int8()) if pa.types.is_boolean(array.type) else array
+    if pa.types.is_decimal(array.type):
+        # Cast at once, decimals are off by an ulp; text is read to the nearest double.
+        whole = array.cast(pa.string())
     values = _raw(whole.cast(pa.float64(), safe=False))
     return np.where(_bits(array.is_null()), np.nan, values) if array.null_count else values
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from demur._arguments import check_kind
 from demur._arrays import FloatArray
 from demur.errors import InvalidInputError, ScoreUnitsWarning
 
@@ -44,8 +44,12 @@ _SETS = _NamedSets(
     paper=DirectionSet((0, 1), (False, True), (0.0, np.pi)),
     circle=DirectionSet((0, 1, 2, 3), (False, False), (0.0, 2 * np.pi)),
 )
-direction_set: Callable[[str], DirectionSet] = _SETS.__getitem__
-"""Return the set of directions of a name; see `demur.tune`."""
+
+
+def direction_set(name: str) -> DirectionSet:
+    """Return the set of directions of a name; see `demur.tune`."""
+    check_kind("directions", name, str)
+    return _SETS[name]
 
 
 def grid_directions(allowed: DirectionSet, angles: int) -> list[Direction]:

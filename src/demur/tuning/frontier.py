@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from demur._arguments import check_kind
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels.exact import best_first, may_beat, quotients_are_exact
 from demur._kernels.reference import BoundsTable
@@ -89,10 +90,46 @@ class Frontier:
         InfeasibleError
             No rule meets the two bounds; carries the nearest attainable levels.
         """
+        for name, place, levels in (
+            ("row", row, self.min_tpr),
+            ("column", column, self.max_fpr),
+        ):
+            if isinstance(place, bool) or not isinstance(place, (int, np.integer)):
+                raise InvalidInputError(
+                    f"{name} must be a position, 0 to {len(levels) - 1}, got {place!r}: for bounds "
+                    "ask rule_at(min_tpr=..., max_fpr=...)"
+                )
+            if not -len(levels) <= place < len(levels):
+                raise InvalidInputError(
+                    f"{name} is {place}, but the frontier has {len(levels)} levels there"
+                )
         if np.isnan(self.selective_risk[row, column]):
             raise self._infeasible(row, column)
         *direction, threshold = self._lines(self._cells[row, column][None])[0].tolist()
         return Rule.of_doubts(direction, threshold, self.columns)
+
+    def rule_at(self, *, min_tpr: Number, max_fpr: Number) -> Rule:
+        """Return the rule of two bounds that are levels of this frontier.
+
+        Raises
+        ------
+        InfeasibleError
+            No rule meets the two bounds.
+        """
+        places = []
+        for name, bound, levels in (
+            ("min_tpr", min_tpr, self.min_tpr),
+            ("max_fpr", max_fpr, self.max_fpr),
+        ):
+            found = np.flatnonzero(levels == float(exact(name, bound)))
+            if len(found) == 0:
+                near = levels[np.argsort(np.abs(levels - float(exact(name, bound))))[:2]]
+                raise InvalidInputError(
+                    f"{name}={bound} is not a level of this frontier; the nearest are "
+                    f"{' and '.join(f'{level:g}' for level in np.sort(near))}. tune() takes any"
+                )
+            places.append(int(found[0]))
+        return self.rule(*places)
 
     def _all_lines(self) -> FloatArray:
         lines = self._lines(np.arange(self._cells.max(initial=-1) + 1))
@@ -154,6 +191,7 @@ def frontier(
     >>> surface.rule(0, 1).threshold
     0.225
     """
+    check_kind("source", source, (Sample, Prepared, ScoreSource))
     tprs, fprs = ascending("min_tpr", min_tpr), ascending("max_fpr", max_fpr)
     if not isinstance(source, (Sample, Prepared)):
         return _of_source(source, tprs, fprs, directions, search, ood)

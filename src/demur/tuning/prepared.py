@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from demur._arguments import takes
 from demur._arrays import FloatArray, IntArray
 from demur._kernels.engines import Engine, Optima, Outcome, engine
 from demur.core.points import Points
@@ -117,6 +118,7 @@ class Prepared:
         return self._tree
 
 
+@takes(sample=Sample)
 def prepare(sample: Sample, *, ood: Literal["pooled", "worst"] = "pooled") -> Prepared:
     """Sort `sample` once, for any number of calls of `tune` and `frontier`.
 

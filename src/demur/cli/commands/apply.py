@@ -230,7 +230,8 @@ class Decider:
 
     def _accept(self, scores: FloatArray, first_row: int) -> BoolArray:
         """Return the decisions on the next rows; a missing score is refused or rejected."""
-        bad = np.isnan(scores) | np.isneginf(scores)
+        # A score that the rule does not weigh is not missed.
+        bad = (np.isnan(scores) | np.isneginf(scores)) & (np.array(self.rule.direction) != 0)
         if bad.any() and self.refuse_missing:
             row, column = (int(i) for i in np.argwhere(bad)[0])
             raise InvalidInputError(
@@ -238,8 +239,7 @@ class Decider:
                 "not a score; add --missing reject to reject such rows"
             )
         lacking = bad.any(axis=1)
-        scores[lacking] = np.inf
-        accept = self.rule.accept(scores)
+        accept = self.rule.accept(scores, missing="reject")
         self.rows += len(scores)
         self.accepted += int(accept.sum())
         self.missing += int(lacking.sum())

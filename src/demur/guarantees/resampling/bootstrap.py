@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from demur._arguments import takes
 from demur._arrays import FloatArray
 from demur.core.models import RejectionModel
 from demur.core.sample import Sample
@@ -223,6 +224,7 @@ class Comparison:
     """Replicates in which one of the two met no rule: its tuned rule stayed."""
 
 
+@takes(first=Sample, second=Sample, model=RejectionModel)
 def compare(
     first: Sample,
     second: Sample,

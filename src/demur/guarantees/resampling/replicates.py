@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from demur._arguments import seeded
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint
@@ -87,7 +88,7 @@ def replicate(
     """
     if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 1:
         raise InvalidInputError(f"replicates must be a positive whole number, got {replicates!r}")
-    generators = np.random.default_rng(rng).spawn(replicates)
+    generators = seeded(rng).spawn(replicates)
     judges = [_Judge.of(sample, rule, retuning) for sample, rule in tuned]
 
     def errors(decided: Sequence[Decided], times: Times) -> FloatArray:
@@ -177,8 +178,8 @@ def in_order(
     progress: Progress | None,
 ) -> list[Result]:
     """Return ``run(item)`` of all items, in their order whatever the number of threads."""
-    if workers is not None and (isinstance(workers, bool) or workers < 1):
-        raise InvalidInputError(f"workers must be a positive whole number or None, got {workers}")
+    if workers is not None and (type(workers) is not int or workers < 1):
+        raise InvalidInputError(f"workers must be a positive whole number or None, got {workers!r}")
     found: list[Result] = []
     with ThreadPoolExecutor(workers or 1) as pool:
         for result in pool.map(run, items) if workers else map(run, items):

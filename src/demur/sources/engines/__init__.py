@@ -30,6 +30,8 @@ def engine_of(frame: Any) -> Callable[..., ScoreSource]:
 
     try:
         known = nw.from_native(frame)
+    except nw.exceptions.DuplicateError as error:
+        raise InvalidInputError(f"data has columns of the same name: {error}") from None
     except (nw.exceptions.NarwhalsError, ValueError) as error:
         raise InvalidInputError(f"data cannot be read: {' '.join(str(error).split())}") from None
     except TypeError:
