@@ -12,7 +12,7 @@ from instances import random_model, random_rows, to_sample
 from demur._kernels import compiled, exact, numpy_engine, reference
 from demur._kernels.numpy_engine import branch_and_bound, hard_inputs
 from demur.core.points import Points
-from demur.tuning.directions import direction_set
+from demur.tuning.directions import DIRECTION_SETS
 from demur.tuning.operating_points import quarters
 from demur.tuning.prepared import kernel_arguments
 
@@ -46,7 +46,7 @@ ENGINES = [
 def by_reference(points, arguments, directions):
     """Return objective-tied best masses over all quarter turns."""
     found = []
-    for quarter in quarters(direction_set(directions)):
+    for quarter in quarters(DIRECTION_SETS[directions]):
         x, y = quarter.coordinates(points.scores)
         merged = reference.merge(x, y, points.id, points.ood, points.loss)
         cells = reference.search_chart(merged, *arguments)
@@ -69,7 +69,7 @@ def test_same_optimum_as_the_reference(engine, directions):
         points = Points.of(to_sample(rows))
         arguments = kernel_arguments(model.program(points.totals))
         tree = engine.prepare(points.scores, points.id, points.ood, points.loss)
-        outcome = engine.search(tree, direction_set(directions).quarters, *arguments)
+        outcome = engine.search(tree, DIRECTION_SETS[directions].quarters, *arguments)
         expected = by_reference(points, arguments, directions)
         if expected is None:
             assert len(outcome.v) == 0 and outcome.status == "infeasible"
@@ -103,7 +103,7 @@ def test_same_optimum_on_lattices(engine, directions):
         arguments = (np.array([1, 0, 0]), True, least, np.array([most]), np.array([[0, 0]]))
         points = Points(scores, masses[0], masses[1:2], masses[2], None)
         tree = engine.prepare(scores, masses[0], masses[1:2], masses[2])
-        outcome = engine.search(tree, direction_set(directions).quarters, *arguments)
+        outcome = engine.search(tree, DIRECTION_SETS[directions].quarters, *arguments)
         expected = by_reference(points, arguments, directions)
         if expected is None:
             assert len(outcome.v) == 0 and outcome.status == "infeasible"

@@ -5,7 +5,7 @@ import pytest
 
 from demur._kernels import compiled
 from demur._kernels.reference import sides, widest
-from demur.tuning.directions import direction_set
+from demur.tuning.directions import DIRECTION_SETS
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="the extension is not built")
 
@@ -29,7 +29,7 @@ def half_planes(seed, count):
 
 @pytest.mark.parametrize("directions", ["nonneg", "real", "circle"])
 def test_compiled_equals_plain(directions):
-    allowed = direction_set(directions)
+    allowed = DIRECTION_SETS[str(directions)]
     scale = np.array([0.7, 3.0])
     for scores, mass, weight, v, accepted in half_planes(1, 300):
         none = np.zeros_like(mass)

@@ -6,7 +6,7 @@ from streams import check_against_memory, informative_sample
 
 import demur as dm
 from demur.sources.engines.frames import ArraySource
-from demur.tuning.directions import direction_set
+from demur.tuning.directions import DIRECTION_SETS
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.tune import tune_source
 
@@ -71,7 +71,7 @@ def compare(seed):
     source = Watched(sample)
 
     def there():
-        return tune_source(source, model, direction_set(directions), dm.Exact(), plan=plan)
+        return tune_source(source, model, DIRECTION_SETS[str(directions)], dm.Exact(), plan=plan)
 
     check_against_memory(sample, there, model, directions=directions, ood="pooled")
     return any(kind == "thin rows" for kind, *_ in source.asked)
@@ -83,7 +83,7 @@ def test_fetches_less():
     for plenty, rows in ((None, "rows"), (0, "thin rows")):
         source = Watched(sample)
         plan = StreamPlan(sample=20_000, bins=128, fetched=10**6, plenty=plenty, thin=256)
-        tuned = tune_source(source, model, direction_set("nonneg"), dm.Exact(), plan=plan)
+        tuned = tune_source(source, model, DIRECTION_SETS["nonneg"], dm.Exact(), plan=plan)
         *counted, (kind, number) = source.asked
         assert kind == rows
         assert counted == (["cells"] if plenty is None else ["cells", "thin"])

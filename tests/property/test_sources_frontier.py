@@ -9,7 +9,7 @@ from streams import DIRECTIONS, random_sample
 
 import demur as dm
 from demur.sources.engines.frames import ArraySource
-from demur.tuning.directions import direction_set
+from demur.tuning.directions import DIRECTION_SETS
 from demur.tuning.streamed.frontier import rules_of_source
 from demur.tuning.streamed.plan import StreamPlan
 
@@ -52,7 +52,11 @@ def test_every_pair_of_bounds_has_the_rule_of_memory(seed):
     source = ArraySource(sample, batch=int(rng.choice([50, 10**6])))
     try:
         totals, rules, cells = rules_of_source(
-            source, *(x.tolist() for x in levels), direction_set(directions), ood=ood, plan=plan
+            source,
+            *(x.tolist() for x in levels),
+            DIRECTION_SETS[directions],
+            ood=ood,
+            plan=plan,
         )
     except dm.InvalidInputError as error:
         # The only other outcome that is allowed, and only where memory is short.

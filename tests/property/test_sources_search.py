@@ -15,7 +15,7 @@ from streams import (
 
 import demur as dm
 from demur.sources.engines.frames import ArraySource
-from demur.tuning.directions import direction_set
+from demur.tuning.directions import DIRECTION_SETS
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.tune import Streamed, tune_source
 
@@ -38,7 +38,9 @@ def test_tuning_is_that_of_memory(seed):
     source = ArraySource(sample, batch=int(rng.choice([50, 10**6])))
 
     def there():
-        return tune_source(source, model, direction_set(directions), dm.Exact(), ood=ood, plan=plan)
+        return tune_source(
+            source, model, DIRECTION_SETS[directions], dm.Exact(), ood=ood, plan=plan
+        )
 
     try:
         check_against_memory(sample, there, model, directions=directions, ood=ood)
@@ -61,7 +63,7 @@ def test_fetches_a_small_part_of_many_rows():
 
     source.rows = counted
     plan = StreamPlan(sample=20_000, bins=256, fetched=100_000)
-    there = tune_source(source, model, direction_set("nonneg"), dm.Exact(), plan=plan)
+    there = tune_source(source, model, DIRECTION_SETS["nonneg"], dm.Exact(), plan=plan)
     here = dm.tune(sample, model)
     assert there.point == here.point and there.certificate.status == "optimal"
     assert len(fetched) == 1 and fetched[0] < 0.05 * 2 * n
@@ -83,7 +85,7 @@ def test_finer_bins_where_memory_is_short():
 
     source.histogram = counted
     plan = StreamPlan(sample=2000, bins=16, fetched=4000)
-    there = tune_source(source, model, direction_set("nonneg"), dm.Exact(), plan=plan)
+    there = tune_source(source, model, DIRECTION_SETS["nonneg"], dm.Exact(), plan=plan)
     assert finer[0] is False and len(finer) > 1 and all(finer[1:])
     assert there.point == dm.tune(sample, model).point
 
@@ -94,7 +96,7 @@ def test_too_little_memory_says_so():
     source, model = ArraySource(sample), dm.TprFprModel(0.5)
     plan = StreamPlan(sample=100, bins=4, fetched=1, boxes=50)
     with pytest.raises(dm.InvalidInputError, match="rows would have to be held"):
-        tune_source(source, model, direction_set("circle"), dm.Exact(), plan=plan)
+        tune_source(source, model, DIRECTION_SETS["circle"], dm.Exact(), plan=plan)
 
 
 def test_data_that_change_are_noticed():
@@ -143,7 +145,7 @@ def test_frontier_is_that_of_memory(seed):
 def test_a_search_after_one_that_cut_cells_finds_what_it_finds_alone():
     sample = informative_sample(np.random.default_rng(3), 3000)
     # Coarse bins leave more rows open than may be held, so cells are cut.
-    plan, allowed = StreamPlan(200, 8, fetched=700, boxes=300), direction_set("nonneg")
+    plan, allowed = StreamPlan(200, 8, fetched=700, boxes=300), DIRECTION_SETS["nonneg"]
     models = [dm.TprFprModel(0.8, 0.2), dm.TprFprModel(0.5, 0.05), dm.TprFprModel(0.9, 0.6)]
     stream = Streamed(ArraySource(sample), models, allowed, plan=plan)
     layers = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
-from demur._arguments import check_kind
+from demur._arrays import check_kind
 from demur.core.program import COEFFICIENTS, Number, Program, Totals, exact, lower
 from demur.errors import InvalidInputError
 

@@ -10,8 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from demur._arguments import check_kind
-from demur._arrays import BoolArray
+from demur._arrays import BoolArray, check_kind
 from demur.core.models import RejectionModel, check_model
 from demur.core.points import Points
 from demur.core.program import Number, Totals, exact

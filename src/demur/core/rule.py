@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from demur import _arrays
-from demur._arguments import NUMBER, check_kind
-from demur._arrays import BoolArray, FloatArray
+from demur._arrays import NUMBER, BoolArray, FloatArray, check_kind
 from demur._files import read_text, write_atomically
 from demur.core.card import Card
 from demur.core.columns import has_columns, score_columns
@@ -72,8 +71,9 @@ class Rule:
             raise InvalidInputError(f"direction must be one or two finite numbers, got {direction}")
         if not any(direction):
             raise InvalidInputError("direction must not be zero")
-        check_kind("threshold", self.threshold, NUMBER)
-        check_kind("tau", self.tau, NUMBER)
+        for name, value in (("threshold", self.threshold), ("tau", self.tau)):
+            if type(value) is not float:
+                check_kind(name, value, NUMBER)
         threshold, tau = float(self.threshold), float(self.tau)
         if math.isnan(threshold) or threshold == math.inf:
             raise InvalidInputError(f"threshold must be finite or -inf, got {threshold}")

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur import _arrays
-from demur._arguments import check_kind
-from demur._arrays import FloatArray
+from demur._arrays import FloatArray, check_kind
 from demur.detectors.arrays import finite_matrix, finite_vector, to_cpu
 from demur.errors import InvalidInputError, NotTunedError
 

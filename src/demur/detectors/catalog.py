@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from demur._arguments import takes
-from demur._arrays import FloatArray
+from demur._arrays import FloatArray, takes
 from demur.detectors.activations import Activations, Detector, check_activations
 from demur.detectors.arrays import as_scores
 from demur.detectors.features import Mahalanobis, RelativeMahalanobis, Vim

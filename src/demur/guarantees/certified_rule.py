@@ -9,8 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from demur._arguments import NUMBER, seeded, takes
-from demur._arrays import BoolArray, FloatArray
+from demur._arrays import NUMBER, BoolArray, FloatArray, seeded, takes
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint, accepted_rows, evaluate

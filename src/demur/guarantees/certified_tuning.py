@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from demur._arguments import NUMBER, takes
+from demur._arrays import NUMBER, takes
 from demur.core.models import RejectionModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint, accepted_rows, evaluate

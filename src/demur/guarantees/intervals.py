@@ -14,8 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from demur import _arrays
-from demur._arguments import NUMBER, WHOLE, check_kind, takes
-from demur._arrays import FloatArray
+from demur._arrays import NUMBER, WHOLE, FloatArray, check_kind, takes
 from demur.core.models import RejectionModel
 from demur.core.program import Number, exact
 from demur.core.sample import Sample

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from demur._arguments import check_kind, takes
-from demur._arrays import FloatArray, IntArray
+from demur._arrays import FloatArray, IntArray, check_kind, takes
 from demur._files import read_text, write_atomically
 from demur._kernels import exact, reference
 from demur.core.models import RejectionModel

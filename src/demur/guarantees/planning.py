@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from demur._arguments import NUMBER, check_kind, takes
-from demur._arrays import FloatArray, IntArray
+from demur._arrays import NUMBER, FloatArray, IntArray, check_kind, takes
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint
 from demur.errors import InfeasibleError, InvalidInputError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from demur._arguments import takes
+from demur._arrays import takes
 from demur.core.rates import accepted_rows
 from demur.core.rule import Rule
 from demur.core.sample import Sample

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from demur._arguments import seeded
-from demur._arrays import IntArray
+from demur._arrays import IntArray, seeded
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 

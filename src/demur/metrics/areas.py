@@ -13,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from demur._arguments import takes
-from demur._arrays import FloatArray, IntArray
+from demur._arrays import FloatArray, IntArray, takes
 from demur.core.points import Points
 from demur.core.program import Number, Totals
 from demur.core.sample import Sample

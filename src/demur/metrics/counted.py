@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from demur._arguments import takes
-from demur._arrays import BoolArray, IntArray
+from demur._arrays import BoolArray, IntArray, takes
 from demur.core.bins import Bins, axis_for
 from demur.core.sample import Sample
 from demur.core.scores import ScoreColumns

@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from demur._arguments import takes
-from demur._arrays import FloatArray
+from demur._arrays import FloatArray, takes
 from demur.core.program import Number, Totals, at_most
 from demur.core.rule import Rule
 from demur.core.sample import Sample

@@ -22,7 +22,7 @@ from demur.core.sample import Sample
 from demur.metrics.areas import area_under_ccr, area_under_steps
 from demur.metrics.rates import Per, Rates, check_correctness, tie_groups
 from demur.metrics.rules import SingleScore, from_nothing, given
-from demur.tuning.directions import direction_set
+from demur.tuning.directions import DIRECTION_SETS
 from demur.tuning.operating_points import (
     Lines,
     Rules,
@@ -172,7 +172,7 @@ def _swept(points: Points, direction: tuple[float, ...]) -> _CandidateSegments:
 
 def _beside_ood(points: Points, settled: bool) -> Iterator[_CandidateSegments]:
     """Yield the rules that stop just below an OOD point."""
-    chart = quarters(direction_set("nonneg"))[0]
+    chart = quarters(DIRECTION_SETS["nonneg"])[0]
     x, y = chart.coordinates(points.scores)
     # Pivots are the points with mass in the first place: here OOD.
     merged = reference.merge(x, y, points.ood.sum(axis=0), points.id[None], points.loss)

@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from demur._arguments import takes
-from demur._arrays import FloatArray
+from demur._arrays import FloatArray, takes
 from demur.core.points import Points
 from demur.core.program import Number, Totals
 from demur.core.sample import Sample
 from demur.core.scores import combine
 from demur.core.source import ScoreSource
 from demur.errors import InvalidInputError
-from demur.tuning.directions import direction_set
+from demur.tuning.directions import DIRECTION_SETS
 from demur.tuning.frontier import PERCENT, ascending
 from demur.tuning.operating_points import Rules, Search, is_swept, sweep_along
 from demur.tuning.prepared import Prepared, as_prepared
@@ -123,7 +122,7 @@ def rules_at(
         raise InvalidInputError("evaluate_on and search=Grid(...) need a Sample, not a source")
     asked = list(PERCENT) if levels is None else ascending("levels", levels)
     tprs, fprs = ([0], asked) if aim == "tpr" else (asked, [max_fpr])
-    totals, rules, cells = rules_of_source(source, tprs, fprs, direction_set("nonneg"), aim=aim)
+    totals, rules, cells = rules_of_source(source, tprs, fprs, DIRECTION_SETS["nonneg"], aim=aim)
     if sum(totals.ood) == 0 and aim != "risk":
         raise InvalidInputError("the source has no OOD rows, so this curve is undefined")
     path = rules.take(np.unique(cells[cells >= 0]))

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from demur._arguments import takes
+from demur._arrays import takes
 from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number, at_least, at_most

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from demur._arguments import takes
+from demur._arrays import takes
 from demur._kernels import compiled
 from demur._kernels.engines import engine_name
 from demur.core.points import Points

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from demur import _arrays
-from demur._arguments import NUMBER, takes
-from demur._arrays import FloatArray
+from demur._arrays import NUMBER, FloatArray, takes
 from demur.core.models import RejectionModel
 from demur.errors import InvalidInputError
 from demur.population.bayes import FiniteProblem

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from demur import _arrays
-from demur._arguments import takes
-from demur._arrays import FloatArray
+from demur._arrays import FloatArray, takes
 from demur.core.models import Bound, RejectionModel
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.population.bayes import FiniteProblem

@@ -27,8 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from demur._arguments import takes
-from demur._arrays import BoolArray, FloatArray
+from demur._arrays import BoolArray, FloatArray, takes
 from demur.core.models import ExpectedCost, RejectionModel
 from demur.core.rule import Rule
 from demur.errors import InvalidInputError

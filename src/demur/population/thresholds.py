@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from demur._arguments import NUMBER, takes
-from demur._arrays import FloatArray, IntArray
+from demur._arrays import NUMBER, FloatArray, IntArray, takes
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import exact
 from demur.core.wording import bound_text

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from demur._arguments import check_kind
+from demur._arrays import check_kind
 from demur.core.columns import check_names, match_name
 from demur.core.scores import ScoreColumns
 from demur.core.source import MEMORY, ScoreSource

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from demur._arguments import check_kind
 from demur._arrays import FloatArray
 from demur.errors import InvalidInputError, ScoreUnitsWarning
 
@@ -31,25 +30,20 @@ class DirectionSet:
     """The arc, for a grid of angles."""
 
 
-class _NamedSets(dict[str, DirectionSet]):
+class NamedSets(dict[str, DirectionSet]):
     """Sets of directions by their names."""
 
     def __missing__(self, name: str) -> DirectionSet:
         raise InvalidInputError(f"directions must be one of {sorted(self)}, got {name!r}")
 
 
-_SETS = _NamedSets(
+DIRECTION_SETS = NamedSets(
     nonneg=DirectionSet((0,), (True, True), (0.0, np.pi / 2)),
     real=DirectionSet((0, 3), (True, False), (-np.pi / 2, np.pi / 2)),
     paper=DirectionSet((0, 1), (False, True), (0.0, np.pi)),
     circle=DirectionSet((0, 1, 2, 3), (False, False), (0.0, 2 * np.pi)),
 )
-
-
-def direction_set(name: str) -> DirectionSet:
-    """Return the set of directions of a name; see `demur.tune`."""
-    check_kind("directions", name, str)
-    return _SETS[name]
+"""What `directions` may be; see `demur.tune`."""
 
 
 def grid_directions(allowed: DirectionSet, angles: int) -> list[Direction]:

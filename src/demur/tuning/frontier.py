@@ -14,8 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from demur._arguments import check_kind
-from demur._arrays import BoolArray, FloatArray, IntArray
+from demur._arrays import BoolArray, FloatArray, IntArray, check_kind
 from demur._kernels.exact import best_first, may_beat, quotients_are_exact
 from demur._kernels.reference import BoundsTable
 from demur.core.paper_models import TprFprModel
@@ -27,9 +26,9 @@ from demur.core.scores import ScoreColumns, combine
 from demur.core.source import ScoreSource
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.tuning.directions import (
+    DIRECTION_SETS,
     Directions,
     DirectionSet,
-    direction_set,
     grid_directions,
     warn_of_units,
 )
@@ -201,7 +200,7 @@ def frontier(
         np.array([TprFprModel(a).program(totals).min_id for a in tprs]),
         np.array([TprFprModel(0, b).program(totals).max_ood for b in fprs]).T,
     )
-    allowed = direction_set(directions)
+    allowed = DIRECTION_SETS[str(directions)]
     if isinstance(search, Grid) and prepared.sample.n_scores == 2:
         swept = grid_directions(allowed, search.angles)
         warn_of_units(prepared.points.scores, prepared.spread, swept, stacklevel=2)
@@ -228,7 +227,7 @@ def _of_source(
 
     if isinstance(search, Grid):
         raise InvalidInputError("search: Grid needs a Sample; a source is searched by Exact()")
-    allowed = direction_set(directions)
+    allowed = DIRECTION_SETS[str(directions)]
     totals, best, cells = rules_of_source(source, tprs, fprs, allowed, ood=ood or "pooled")
     nothing = no_points(len(source.score_names), len(totals.ood), totals)
     lines = LazyLines(nothing, best, directions, settled=True)

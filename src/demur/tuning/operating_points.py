@@ -24,9 +24,9 @@ from demur.core.program import Totals
 from demur.core.scores import combine, midway
 from demur.errors import InvalidInputError
 from demur.tuning.directions import (
+    DIRECTION_SETS,
     Directions,
     DirectionSet,
-    direction_set,
     grid_directions,
 )
 from demur.tuning.prepared import spread
@@ -129,7 +129,7 @@ def settle(points: Points, rules: Rules, directions: Directions) -> tuple[Rules,
     lines, met, separable = _settle_all(points, rules)
     rest = np.flatnonzero(separable & ~met)
     if len(rest):
-        allowed, scale = direction_set(directions), spread(points.scores, points.id)
+        allowed, scale = DIRECTION_SETS[str(directions)], spread(points.scores, points.id)
         turned = [_widest(points, line, scale, allowed) for line in rules.lines[rest]]
         again = rules.take(rest)._replace(lines=np.array(turned))
         lines[rest], met[rest], _ = _settle_all(points, again)
@@ -271,7 +271,7 @@ def operating_points(
         for direction in swept_directions(points, directions, search):
             yield _swept(points, direction)
         return
-    for chart in quarters(direction_set(directions)):
+    for chart in quarters(DIRECTION_SETS[str(directions)]):
         x, y = chart.coordinates(points.scores)
         merged = reference.merge(x, y, points.id, points.ood, points.loss)
         for cells in reference.pivot_cells(merged):
@@ -294,7 +294,7 @@ def swept_directions(
     points: Points, directions: Directions, search: Search
 ) -> list[tuple[float, ...]]:
     """Return the directions to sweep: the only one of one score, or the grid."""
-    allowed = direction_set(directions)
+    allowed = DIRECTION_SETS[str(directions)]
     if isinstance(search, Grid) and points.scores.shape[1] == 2:
         return [*grid_directions(allowed, search.angles)]
     return [(1.0,)]

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from demur._arguments import takes
-from demur._arrays import FloatArray, IntArray
+from demur._arrays import FloatArray, IntArray, takes
 from demur._kernels.engines import Engine, Optima, Outcome, engine
 from demur.core.points import Points
 from demur.core.program import Program
@@ -134,6 +133,10 @@ def prepare(sample: Sample, *, ood: Literal["pooled", "worst"] = "pooled") -> Pr
     >>> [tune(ready, TprFprModel(share)).point.selective_risk for share in (0.6, 0.7)]
     [0.0, 0.3333333333333333]
     """
+    return _prepared(sample, ood)
+
+
+def _prepared(sample: Sample, ood: str) -> Prepared:
     points = Points.of(sample, ood)
     _check_sizes(points.scores)
     return Prepared(sample, points, ood, engine())
@@ -157,7 +160,7 @@ def _check_sizes(scores: FloatArray) -> None:
 def as_prepared(source: Sample | Prepared, ood: Literal["pooled", "worst"] | None) -> Prepared:
     """Return `source` prepared, which it may be already."""
     if isinstance(source, Sample):
-        return prepare(source, ood=ood or "pooled")
+        return _prepared(source, ood or "pooled")
     if ood is not None and ood != source.ood:
         raise InvalidInputError(f"the sample was prepared with ood={source.ood!r}, not {ood!r}")
     return source

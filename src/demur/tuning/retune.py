@@ -11,7 +11,7 @@ from demur.core.models import RejectionModel
 from demur.core.points import RowMasses
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.tuning.directions import Directions, direction_set
+from demur.tuning.directions import Directions
 from demur.tuning.prepared import prepare
 from demur.tuning.result import Exact, Grid
 from demur.tuning.tune import search_exact, search_grid, search_one_score
@@ -50,9 +50,8 @@ class Retuner:
         near: Rule | None = None,
     ) -> None:
         self._model, self._search = model, search or Exact()
-        self._allowed = direction_set(
-            directions or ("paper" if isinstance(search, Grid) else "nonneg")
-        )
+        default = "paper" if isinstance(search, Grid) else "nonneg"
+        self._allowed = DIRECTION_SETS[str(directions or default)]
         self._masses, self._prepared = RowMasses.of(sample, spare=_SPARE), prepare(sample)
         self._start = None if near is None else self._around(near)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from demur._arrays import FloatArray, IntArray
 from demur.core.points import Points
-from demur.tuning.directions import Directions, direction_set
+from demur.tuning.directions import DIRECTION_SETS, Directions
 from demur.tuning.frontier import Levels, best_for_all_bounds
 from demur.tuning.operating_points import (
     RuleBatch,
@@ -28,7 +28,7 @@ from demur.tuning.prepared import FEW, Prepared
 Cost = Callable[[IntArray, IntArray, IntArray], FloatArray]
 """What must be small, from accepted ID, OOD and loss mass."""
 
-_NONNEG = direction_set("nonneg")
+_NONNEG = DIRECTION_SETS["nonneg"]
 # Whole-number weights are counts as long as they do not ask for many more levels than rows.
 _LEVELS_PER_ROW = 4
 

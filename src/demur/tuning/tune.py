@@ -26,10 +26,10 @@ from demur.core.scores import combine, midway
 from demur.core.source import ScoreSource
 from demur.errors import DemurError, InvalidInputError
 from demur.tuning.directions import (
+    DIRECTION_SETS,
     Direction,
     Directions,
     DirectionSet,
-    direction_set,
     grid_directions,
     warn_of_units,
 )
@@ -103,7 +103,7 @@ def tune(
     totals = prepared.points.totals
     model.check_rows(totals)
     program = model.program(totals)
-    allowed = direction_set(directions or ("paper" if isinstance(search, Grid) else "nonneg"))
+    allowed = DIRECTION_SETS[str(directions or ("paper" if isinstance(search, Grid) else "nonneg"))]
     scores = prepared.points.scores
     if isinstance(search, Grid) and scores.shape[1] == 2:
         swept = grid_directions(allowed, search.angles)
@@ -135,7 +135,7 @@ def _tune_source(
         )
     if isinstance(search, Grid):
         raise InvalidInputError("search: Grid needs a Sample; a source is searched by Exact()")
-    allowed = direction_set(directions or "nonneg")
+    allowed = DIRECTION_SETS[str(directions or "nonneg")]
     return tune_source(source, model, allowed, search, ood=ood or "pooled")
 
 

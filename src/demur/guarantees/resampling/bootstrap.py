@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from demur._arguments import takes
-from demur._arrays import FloatArray
+from demur._arrays import FloatArray, takes
 from demur.core.models import RejectionModel
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from demur._arguments import seeded
-from demur._arrays import BoolArray, FloatArray, IntArray
+from demur._arrays import BoolArray, FloatArray, IntArray, seeded
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule

@@ -29,7 +29,7 @@ from demur.core.points import Points
 from demur.core.program import Program, Totals
 from demur.core.scores import combine
 from demur.core.source import Cells, Histogram, Measure, Overview, Profile, ScoreSource, Strip
-from demur.tuning.directions import direction_set
+from demur.tuning.directions import DIRECTION_SETS
 from demur.tuning.operating_points import Line
 from demur.tuning.prepared import Prepared
 from demur.tuning.result import Certificate, Exact
@@ -60,7 +60,7 @@ from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.search import BoxJudge, Opened, best_known, best_of
 from demur.tuning.tune import search_exact
 
-_NONNEG = direction_set("nonneg")
+_NONNEG = DIRECTION_SETS["nonneg"]
 # Directions that are tried on cells, and thresholds that are counted in the best of them.
 _DIRECTIONS = 13
 _STEPS = 1024

@@ -27,7 +27,7 @@ from demur.core.models import Bound, RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number, Program, Totals
 from demur.core.source import ScoreSource
-from demur.tuning.directions import DirectionSet, direction_set
+from demur.tuning.directions import DIRECTION_SETS, DirectionSet
 from demur.tuning.frontier import Levels, Surface, best_for_all_bounds
 from demur.tuning.operating_points import Rules, operating_points
 from demur.tuning.result import Exact
@@ -37,7 +37,7 @@ from demur.tuning.streamed.search import BoxJudge, known, open_cells
 from demur.tuning.streamed.tune import Streamed, mark_cells, points_of_one
 from demur.tuning.tune import robust_line
 
-_NONNEG = direction_set("nonneg")
+_NONNEG = DIRECTION_SETS["nonneg"]
 
 Aim = Literal["risk", "tpr", "precision"]
 """Least selective risk, largest TPR, or largest precision (least OOD per ID mass)."""

@@ -59,7 +59,7 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import Histogram, Measure, Overview, ScoreSource
 from demur.errors import InvalidInputError
-from demur.tuning.directions import DirectionSet, direction_set
+from demur.tuning.directions import DIRECTION_SETS, DirectionSet
 from demur.tuning.infeasible import infeasible_error
 from demur.tuning.operating_points import Line
 from demur.tuning.prepared import Prepared, spread
@@ -92,7 +92,7 @@ from demur.tuning.tune import preferred, search_exact, search_one_score
 # How often cells are cut into finer ones at most.
 REFINEMENTS = 3
 
-_NONNEG = direction_set("nonneg")
+_NONNEG = DIRECTION_SETS["nonneg"]
 # Nodes whose corners stand for all cells when a first incumbent is looked for.
 _FIRST_LOOK = 100_000
 
