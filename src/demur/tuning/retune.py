@@ -11,7 +11,7 @@ from demur.core.models import RejectionModel
 from demur.core.points import RowMasses
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.tuning.directions import Directions
+from demur.tuning.directions import DIRECTION_SETS, Directions
 from demur.tuning.prepared import prepare
 from demur.tuning.result import Exact, Grid
 from demur.tuning.tune import search_exact, search_grid, search_one_score
