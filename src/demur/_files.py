@@ -6,30 +6,48 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from demur.errors import InvalidInputError
 
 
-def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write `content` to `path`; an interrupted write leaves an older file as it was."""
-    with replacing(path) as file:
+def read_text(path: str | os.PathLike[str], what: str, largest: int) -> str:
+    """Return the text of a regular file, of which no more than `largest` bytes and one are read."""
+    try:
+        target = Path(path)
+        # A pipe without a writer would wait for ever, a device never end.
+        if target.exists() and not target.is_file():
+            raise OSError("it is not a regular file")
+        with target.open("rb") as file:
+            return file.read(largest + 1).decode("utf-8")
+    except (OSError, TypeError, ValueError) as error:
+        raise InvalidInputError(f"cannot read {what} {str(path)!r}: {error}") from None
+
+
+def write_atomically(
+    path: str | os.PathLike[str], content: str | bytes, *, new: bool = False
+) -> None:
+    """Write `content` to `path`; an interrupted write leaves an older file as it was.
+
+    With `new` there must not be an older file, not even one written meanwhile.
+    """
+    with replacing(path, new=new) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` once the block has ended without an error."""
-    try:
-        target = Path(path)
-        os.fsencode(target)
-    except TypeError:
-        raise InvalidInputError(f"the path must be text or a path, got {path!r}") from None
-    if "\0" in str(target):
-        raise InvalidInputError(f"{str(target)!r} is not the name of a file")
-    check_target(target)
+def replacing(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` once the block has ended without an error.
+
+    With `new` there must not be a file of that name, neither now nor in the end: of two writers
+    at a time one is refused.
+    """
+    check_target(path)
+    target = Path(path)
+    if new and target.exists():
+        raise _exists(target)
     try:
         handle, part = tempfile.mkstemp(
             dir=target.parent, prefix=f".{target.name}.", suffix=".part"
@@ -40,10 +58,35 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with os.fdopen(handle, "wb") as file:
             yield file
         os.chmod(part, 0o666 & ~_umask())
-        os.replace(part, target)
+        if new:
+            _place_new(part, target)
+        else:
+            os.replace(part, target)
     except BaseException:
-        os.unlink(part)
+        with suppress(FileNotFoundError):
+            os.unlink(part)
         raise
+
+
+def _place_new(part: str, target: Path) -> None:
+    """Give a whole file its name, unless another has it by now."""
+    try:
+        os.link(part, target)
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError:
+        # Not every file system has links. The name is taken first, by whoever comes first.
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            raise _exists(target) from None
+        os.replace(part, target)
+    else:
+        os.unlink(part)
+
+
+def _exists(target: Path) -> InvalidInputError:
+    return InvalidInputError(f"{str(target)!r} exists; add --force to replace it")
 
 
 @contextmanager
@@ -72,10 +115,21 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def check_target(path: str | os.PathLike[str]) -> None:
     """Refuse a path that no file can be written to, before the work and not after it."""
-    target = Path(path)
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        raise InvalidInputError(f"a file must be named by text or a Path, got {path!r}") from None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidInputError(f"{text!r} is not a path")
+    target = Path(text)
     check_parent(target)
     if target.is_dir():
-        raise InvalidInputError(f"{str(target)!r} is a folder, not a file")
+        raise InvalidInputError(f"{text!r} is a folder, not a file")
+    # Path would drop the slash, and a file appear where a folder was meant.
+    if text.endswith(("/", os.sep)):
+        raise InvalidInputError(f"{text!r} ends in a slash, so it names a folder and not a file")
+    if target.is_symlink() and not target.exists():
+        raise InvalidInputError(f"{text!r} is a link that leads to no file")
     # Replacing a device or a pipe would destroy it.
     if target.exists() and not target.is_file():
         raise InvalidInputError(f"{str(target)!r} is not a regular file")

@@ -73,5 +73,9 @@ class LikelyMistakeWarning(UserWarning):
     """The data look as if something was mixed up; what was asked is done all the same."""
 
 
+class ReadingWarning(LikelyMistakeWarning):
+    """A file was read in a way that had to be guessed, such as by another separator."""
+
+
 class ScoreUnitsWarning(UserWarning):
     """A grid of angles is searched over two scores whose units differ too much for it."""

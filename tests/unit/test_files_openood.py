@@ -44,7 +44,7 @@ def test_pickles_of_every_protocol(tmp_path, protocol):
     assert columns["set"].tolist() == ["id"] * 30 + ["cifar100"] * 12 + ["svhn"] * 7
     sample = sample_from_openood({"msp": tmp_path / "msp.pkl"}, ood_sets=["svhn"])
     pred, conf, label = stored["id"]["test"]
-    assert sample.id_scores[:, 0].tolist() == [-float(c) for c in conf]
+    assert sample.id_doubts[:, 0].tolist() == [-float(c) for c in conf]
     assert sample.id_loss.tolist() == [float(p != y) for p, y in zip(pred, label, strict=True)]
     assert list(sample.ood_sets) == ["svhn"]
 
@@ -178,8 +178,8 @@ def test_folders_of_npz_files(tmp_path):
     assert sample.score_names == ("msp", "knn")
     assert list(sample.ood_sets) == ["mnist", "svhn"]
     conf = sets["cifar10"][1]
-    np.testing.assert_array_equal(sample.id_scores, -np.column_stack([conf, conf + 1.0]))
-    np.testing.assert_array_equal(sample.for_ood("svhn").ood_scores[:, 0], -sets["svhn"][1])
+    np.testing.assert_array_equal(sample.id_doubts, -np.column_stack([conf, conf + 1.0]))
+    np.testing.assert_array_equal(sample.for_ood("svhn").ood_doubts[:, 0], -sets["svhn"][1])
     with pytest.raises(dm.InvalidInputError, match="say which set is ID; the sets are 'cifar10'"):
         sample_from_openood(paths)
     with pytest.raises(dm.InvalidInputError, match="did you mean 'cifar10'"):

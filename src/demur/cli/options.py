@@ -6,6 +6,7 @@ Every group (here the rejection model and the search) reaches a command as one v
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -223,6 +224,10 @@ class SectionOption(click.Option):
         self.section = section
 
 
+PROJECT_FILE = "demur.toml"
+"""Read from the working directory, if it is there."""
+
+
 class SectionCommand(click.Command):
     """A command whose help groups the options by section, and that a project file may fill in."""
 
@@ -240,7 +245,8 @@ class SectionCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let a project file stand for the options that are not given."""
-        if not ctx.resilient_parsing:
+        asked = any(arg.startswith("--project") for arg in args)
+        if not ctx.resilient_parsing and (asked or os.path.isfile(PROJECT_FILE)):
             from demur.cli.project import project_values
 
             try:

@@ -74,7 +74,7 @@ class OutputOptions:
         if self.path is None:
             click.echo(text)
         else:
-            write_atomically(self.path, click.unstyle(text) + "\n")
+            write_atomically(self.path, click.unstyle(text) + "\n", new=not self.force)
 
     def save(self, text: Callable[[], str]) -> None:
         """Write a file that has no other place: to the one given, if any, or standard output."""
@@ -89,7 +89,7 @@ class OutputOptions:
             with open(sys.stdout.fileno(), "wb", closefd=False) as file:
                 yield file
         else:
-            with replacing(self.path) as file:
+            with replacing(self.path, new=not self.force) as file:
                 yield file
 
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import click
 
+from demur.cli.options import PROJECT_FILE
 from demur.cli.output import note
 from demur.core.columns import guess
 from demur.errors import InvalidInputError
 
-NAME = "demur.toml"
 """The file that is looked for in the working directory."""
 
 _LARGEST = 2**20
@@ -80,7 +80,7 @@ def _find(named: Any) -> Path | None:
         if not path.is_file():
             raise InvalidInputError(f"--project: there is no file {str(path)!r}")
         return path
-    path = Path(NAME)
+    path = Path(PROJECT_FILE)
     return path if path.is_file() else None
 
 

@@ -12,9 +12,8 @@ from demur._arrays import FloatArray
 from demur.cli.inputs import DataOptions, rule_on
 from demur.cli.options import ModelOptions
 from demur.cli.output import caution, note
-from demur.core.card import SHARES, Card, point_data
+from demur.core.card import SHARES
 from demur.core.models import EACH_SET, RejectionModel
-from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.wording import bound_text, sentence
@@ -155,7 +154,7 @@ def _of_every_set(model: RejectionModel) -> RejectionModel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ends:
+class _ScoreRange:
     """Where the scores of a column were in tuning."""
 
     low: float
@@ -170,14 +169,14 @@ class _Ends:
         return self.low - width, self.high + width
 
 
-def _ends(sides: dict[str, list[float]]) -> _Ends | None:
+def _ends(sides: dict[str, list[float]]) -> _ScoreRange | None:
     known = [values for values in sides.values() if len(values) in (2, len(SHARES))]
     if not known:
         return None
     # Of a source the ends alone are known.
     few = min(map(len, known)) == 2
     one, many = (0, -1) if few else (SHARES.index(0.01), SHARES.index(0.99))
-    return _Ends(
+    return _ScoreRange(
         min(v[0] for v in known),
         max(v[-1] for v in known),
         min(v[one] for v in known),
@@ -188,7 +187,7 @@ def _ends(sides: dict[str, list[float]]) -> _Ends | None:
 class SeenRanges:
     """Counts live scores that are where none were in tuning."""
 
-    def __init__(self, names: tuple[str, ...], ends: list[_Ends | None]) -> None:
+    def __init__(self, names: tuple[str, ...], ends: list[_ScoreRange | None]) -> None:
         self._names, self._ends = names, ends
         self._far = np.zeros(len(names), np.int64)
         self._unusual = np.zeros(len(names), np.int64)
@@ -226,7 +225,7 @@ class SeenRanges:
             )
         return found
 
-    def _scale(self, k: int, ends: _Ends) -> str:
+    def _scale(self, k: int, ends: _ScoreRange) -> str:
         before = max(abs(ends.low), abs(ends.high))
         if before == 0 or self._largest[k] == 0:
             return ": is it the same score?"
@@ -234,24 +233,3 @@ class SeenRanges:
         if 40 <= factor <= 250:
             return ": is it in per cent now?"
         return ": was it in per cent?" if 40 <= 1 / factor <= 250 else ": is it the same score?"
-
-
-def described(
-    rule: Rule,
-    data: DataOptions,
-    group: str | None,
-    points: dict[str, OperatingPoint],
-    *,
-    card: Card | None = None,
-) -> Rule:
-    """Return a rule whose card also says which columns were read, and what was seen."""
-    known = card or rule.card
-    if known is None:
-        return rule
-    entries: dict[str, Any] = {"columns": data.roles(group)}
-    if data.label and data.loss_function != "zero_one":
-        entries["loss_function"] = data.loss_function
-    known = known.with_entries(**entries)
-    for kind, point in points.items():
-        known = known.with_point(kind, point_data(point))  # type: ignore[arg-type]
-    return replace(rule, card=known)

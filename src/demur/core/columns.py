@@ -6,6 +6,7 @@ Data frames of any library that narwhals knows are read here; files come here as
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -18,7 +19,7 @@ from demur import _arrays
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.scores import ScoreColumns
-from demur.errors import InvalidInputError
+from demur.errors import InvalidInputError, ReadingWarning
 from demur.losses import Loss, evaluate_loss
 
 if TYPE_CHECKING:
@@ -36,10 +37,21 @@ _SHOWN = 40
 
 
 def check_names(available: Sequence[str], wanted: Iterable[tuple[str, str]], where: str) -> None:
-    """Refuse the first (argument, name) in `wanted` that is not one of the columns."""
-    for argument, name in wanted:
-        if not isinstance(name, str):
-            raise InvalidInputError(f"{argument} must be the name of a column, got {name!r}")
+    """Refuse the first (argument, name) in `wanted` that is not one of the columns.
+
+    A name that is a column's but for spaces around it is taken for that one, and said.
+    """
+    for argument, asked in wanted:
+        if not isinstance(asked, str):
+            raise InvalidInputError(f"{argument} must be the name of a column, got {asked!r}")
+        name = match_name(asked, available)
+        if name != asked:
+            warnings.warn(
+                f"{argument}: {asked!r} is taken for the column {name!r} of {where}",
+                ReadingWarning,
+                # One place for all callers, so that it is said once.
+                stacklevel=1,
+            )
         if name not in available:
             raise InvalidInputError(
                 f"{argument}: {where} has no column {name!r}; {guess(name, available)}"
@@ -47,6 +59,14 @@ def check_names(available: Sequence[str], wanted: Iterable[tuple[str, str]], whe
             )
         if list(available).count(name) > 1:
             raise InvalidInputError(f"{argument}: {where} has several columns called {name!r}")
+
+
+def match_name(name: str, available: Sequence[str]) -> str:
+    """Return the column that a name means: that of this name, or else but for spaces around it."""
+    if name in available:
+        return name
+    alike = [other for other in available if str(other).strip() == name.strip()]
+    return alike[0] if len(alike) == 1 else name
 
 
 def guess(name: str, available: Iterable[str]) -> str:
@@ -71,7 +91,7 @@ def frame_columns(frame: Any, wanted: Iterable[tuple[str, str | None]]) -> Colum
     table = native.collect() if isinstance(native, nw.LazyFrame) else native
     used = [(argument, name) for argument, name in wanted if name is not None]
     check_names(table.columns, used, "the frame")
-    return {name: _values(table[name]) for _, name in used}
+    return {name: _values(table[match_name(name, table.columns)]) for _, name in used}
 
 
 def frame_names(frame: Any) -> list[str]:
@@ -103,6 +123,10 @@ def _values(series: nw.Series[Any]) -> npt.NDArray[Any]:
         # Libraries cast decimals to within an ulp; Python rounds them correctly.
         items = series.to_list()
         return np.array([np.nan if item is None else float(item) for item in items], np.float64)
+    if series.dtype.is_integer() and series.implementation.is_pyarrow():
+        # Of integers beyond 2^53 it refuses what all others round.
+        column = series.to_native().cast("float64", safe=False)
+        return np.asarray(column.fill_null(np.nan).to_numpy(), np.float64)
     if series.dtype.is_numeric() or series.dtype == nw.Boolean:
         return series.cast(nw.Float64).fill_null(np.nan).to_numpy().astype(np.float64)
     values = np.array(series.to_list(), dtype=object)
@@ -146,13 +170,17 @@ def _named_scores(
         )
     mapping = isinstance(data, Mapping)
     available = [str(name) for name in data] if mapping else frame_names(data)
-    wanted = [n for n, need in zip(columns.names, needed, strict=True) if need or n in available]
+    matched = {name: match_name(name, available) for name in columns.names}
+    wanted = [
+        name
+        for name, need in zip(columns.names, needed, strict=True)
+        if need or matched[name] in available
+    ]
     check_names(available, [("scores", name) for name in wanted], "the data")
     if mapping:
+        given = {str(name): values for name, values in data.items()}
         table = {
-            str(name): np.atleast_1d(_arrays.plain_array(str(name), values))
-            for name, values in data.items()
-            if str(name) in wanted
+            name: np.atleast_1d(_arrays.plain_array(name, given[matched[name]])) for name in wanted
         }
     else:
         table = dict(frame_columns(data, [("scores", name) for name in wanted]))

@@ -7,14 +7,13 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from demur import _arrays
 from demur._arrays import NUMBER, BoolArray, FloatArray, check_kind
-from demur._files import write_atomically
+from demur._files import read_text, write_atomically
 from demur.core.card import Card
 from demur.core.columns import has_columns, score_columns
 from demur.core.scores import ScoreColumns, combine
@@ -266,12 +265,7 @@ class Rule:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Rule:
         """Read a rule written by `save`."""
-        try:
-            with Path(path).open("rb") as file:
-                text = file.read(LARGEST + 1).decode("utf-8")
-        except (OSError, UnicodeDecodeError, TypeError, ValueError) as error:
-            raise InvalidInputError(f"cannot read the rule {str(path)!r}: {error}") from None
-        return cls.from_json(text)
+        return cls.from_json(read_text(path, "the rule", LARGEST))
 
 
 def check_missing(missing: Any) -> None:

@@ -11,12 +11,12 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray, check_kind, takes
-from demur._files import write_atomically
+from demur._files import read_text, write_atomically
 from demur._kernels import exact, reference
 from demur.core.models import RejectionModel
 from demur.core.points import Points
@@ -33,6 +33,13 @@ from demur.tuning.result import Certificate, Exact, Grid, Tuning
 
 FORMAT = "demur.operating_points"
 VERSION = 1
+
+LARGEST = 2**28
+"""No file of counts has more bytes than this; what has is something else."""
+
+# Masses are counted on a grid so fine that the total stays below this, see `core.points`.
+_LARGEST_MASS = 2**53
+_EXPONENTS = (-1000, 1200)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,25 +139,34 @@ class OperatingTable:
     @classmethod
     def from_json(cls, text: str) -> OperatingTable:
         """Read a table written by `to_json`."""
+        if not isinstance(text, str):
+            raise InvalidInputError(f"counts must be JSON text, got {type(text).__name__}")
+        if len(text) > LARGEST:
+            raise InvalidInputError(f"larger than {LARGEST} bytes: this is no file of counts")
         try:
-            data = json.loads(text)
-            if data["format"] != FORMAT or data["version"] != VERSION:
+            data = json.loads(text, parse_constant=_no_number)
+            if not isinstance(data, dict):
+                raise InvalidInputError(f"this is not {FORMAT} of version {VERSION}")
+            if data["format"] != FORMAT or _whole(data["version"]) != VERSION:
                 raise InvalidInputError(f"this is not {FORMAT} of version {VERSION}")
             masses = ("accepted_id", "accepted_ood", "accepted_loss")
             names = data["score_names"]
             table = cls(
                 directions=np.array(data["directions"], np.float64),
                 thresholds=np.array([float(t) for t in data["thresholds"]]),
-                **{name: np.array(data[name], np.int64) for name in masses},
-                totals=Totals(**{**data["totals"], "ood": tuple(data["totals"]["ood"])}),
-                complete=bool(data["complete"]),
-                score_names=None if names is None else tuple(names),
-                confidence=tuple(data.get("confidence", ())),
+                **{name: _masses(data[name]) for name in masses},
+                totals=_totals(data["totals"]),
+                complete=_flag(data["complete"]),
+                score_names=None if names is None else _texts(names),
+                confidence=_texts(data.get("confidence", ())),
             )
         except InvalidInputError:
             raise
-        except (ValueError, TypeError, KeyError) as error:
-            raise InvalidInputError(f"the saved operating points cannot be read: {error}") from None
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise InvalidInputError(
+                f"the saved operating points cannot be read: {reason}"
+            ) from None
         table._refuse_damage()
         return table
 
@@ -162,7 +178,9 @@ class OperatingTable:
         sound = (
             len(rules) == 1
             and self.directions.shape in ((*rules, 1), (*rules, 2))
-            and not np.isnan(self.thresholds).any()
+            and len(self.thresholds) > 0
+            and (self.thresholds < math.inf).all()
+            and self._names_fit()
             and np.isfinite(self.directions).all()
             and all(
                 masses.shape == rules and ((masses >= 0) & (masses <= total)).all()
@@ -175,6 +193,14 @@ class OperatingTable:
                 "them anew, with demur tune --counts or OperatingTable.save"
             )
 
+    def _names_fit(self) -> bool:
+        """Return whether there is a name for each score, and every confidence is one of them."""
+        names = self.score_names
+        if names is None:
+            return not self.confidence
+        known = len(set(names)) == len(names) == self.directions.shape[1]
+        return known and set(self.confidence) <= set(names)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to `path`; an interrupted write leaves the old file as it was."""
         write_atomically(path, self.to_json() + "\n")
@@ -182,11 +208,50 @@ class OperatingTable:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> OperatingTable:
         """Read a table written by `save`."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInputError(f"cannot read {str(path)!r}: {error}") from None
-        return cls.from_json(text)
+        return cls.from_json(read_text(path, "the counts", LARGEST))
+
+
+def _totals(data: Any) -> Totals:
+    """Read the totals; refuse numbers that no sample has."""
+    if not isinstance(data, dict):
+        raise ValueError("totals are not an object")
+    ood = tuple(_whole(mass) for mass in data["ood"])
+    others = {name: _whole(value) for name, value in data.items() if name != "ood"}
+    for name, value in [*others.items(), *(("ood", mass) for mass in ood)]:
+        low, high = _EXPONENTS if name.endswith("exponent") else (0, _LARGEST_MASS)
+        if not low <= value <= high:
+            raise ValueError(f"{name} is {str(value)[:30]}, not between {low} and {high}")
+    if others["id"] == 0:
+        raise ValueError("id is 0: no sample is without ID rows")
+    return Totals(ood=ood, **others)
+
+
+def _masses(values: Any) -> IntArray:
+    if not isinstance(values, list):
+        raise ValueError("a list of counts is something else")
+    return np.array([_whole(value) for value in values], np.int64)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r:.30} is not a whole number")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"complete is {value!r:.30}, not true or false")
+    return value
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, (list, tuple)) or not all(isinstance(v, str) for v in values):
+        raise ValueError("names of columns are not a list of texts")
+    return tuple(values)
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number in JSON")
 
 
 @takes(sample=Sample)

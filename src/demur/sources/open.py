@@ -8,13 +8,23 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from demur._arrays import check_kind
-from demur.core.columns import check_names
+from demur.core.columns import check_names, match_name
 from demur.core.scores import ScoreColumns
 from demur.core.source import MEMORY, ScoreSource
 from demur.errors import InvalidInputError
 from demur.sources.engines import engine_of, read_files
-from demur.sources.files import find_files, hive_columns, open_stream
+from demur.sources.files import (
+    Located,
+    find_files,
+    hive_columns,
+    hive_kind,
+    hive_values,
+    open_stream,
+    path_text,
+    refuse_hive_conflict,
+)
 from demur.sources.record_batches import is_number
+from demur.sources.text_files import csv_dialect
 
 LOSSES = ("zero_one", "absolute")
 """Losses of a label and a prediction."""
@@ -79,6 +89,8 @@ class Roles:
 
 Engine = Literal["duckdb", "spark", "dask"]
 
+_LEAST = 16 * 10**6
+
 
 def open_source(
     data: Any,
@@ -90,7 +102,7 @@ def open_source(
     loss_function: Literal["zero_one", "absolute"] = "zero_one",
     ood: str | None = None,
     weight: str | None = None,
-    confidence: Sequence[str] = (),
+    confidence: str | Sequence[str] = (),
     missing: Missing = "error",
     memory: int = MEMORY,
     engine: Engine = "duckdb",
@@ -106,11 +118,12 @@ def open_source(
     scores, loss, label, prediction, loss_function, ood, weight
         Columns, as in `Sample.from_frame`.
     confidence
-        Those of `scores` in which higher means *less* doubt; their sign is flipped.
+        Those of `scores` in which higher means *less* doubt: a name, or several. The rule is
+        about the columns as they are.
     missing
         ``"error"`` refuses rows that lack a value, ``"drop"`` leaves them out.
     memory
-        Bytes to get along with in this process.
+        Bytes to get along with in this process, at least 16 MB.
     engine
         What reads files: ``"duckdb"``, the active ``"spark"`` session, or ``"dask"``.
     progress
@@ -124,21 +137,26 @@ def open_source(
     >>> demur.tune(source, demur.TprFprModel(min_tpr=0.5)).point.selective_risk
     0.0
     """
-    if isinstance(scores, str) or not isinstance(scores, Sequence):
-        check_kind("scores", scores, str)
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
-        raise InvalidInputError(f"memory must be a number of bytes above 0, got {memory!r}")
     roles = Roles(
-        (scores,) if isinstance(scores, str) else tuple(scores),
+        _names("scores", scores),
         *(loss, label, prediction, loss_function, ood, weight),
-        tuple(confidence),
+        _names("confidence", confidence),
     )
+    for argument, name in roles.used():
+        if not isinstance(name, str):
+            raise InvalidInputError(f"{argument} must be the name of a column, got {name!r}")
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < _LEAST:
+        raise InvalidInputError(
+            f"memory must be a whole number of bytes, at least {_LEAST}, got {memory!r}"
+        )
     if engine not in get_args(Engine):
         raise InvalidInputError(f"engine must be one of {', '.join(get_args(Engine))}")
     if isinstance(data, (list, tuple)):
         for path in data:
             check_kind("data", path, (str, os.PathLike))
     if isinstance(data, (str, os.PathLike, list, tuple)):
+        for path in [data] if isinstance(data, (str, os.PathLike)) else data:
+            path_text(path)
         if engine == "duckdb":
             from demur.sources.engines.duckdb import DuckDBSource
 
@@ -147,27 +165,66 @@ def open_source(
     return engine_of(data)(data, roles, missing=missing, memory=memory)
 
 
+def _names(argument: str, given: Any) -> tuple[str, ...]:
+    """Return a name or several as a tuple."""
+    if isinstance(given, str):
+        return (given,)
+    try:
+        names = tuple(given)
+    except TypeError:
+        names = (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidInputError(f"{argument} must be a name or a list of names, got {given!r}")
+    return names
+
+
 def _read(data: Any, engine: Engine, roles: Roles) -> Any:
     """Return files as a frame of a distributed engine."""
     paths = [os.fspath(path) for path in ([data] if isinstance(data, (str, os.PathLike)) else data)]
     # What is not on this machine is not looked for here.
     if any("://" in path for path in paths):
-        kind = "CSV" if paths[0].endswith(".csv") else "Parquet"
-    else:
-        files, kind = find_files(paths)
-        if kind == "Parquet":
-            _check_parquet(files, roles)
-    return read_files(paths, kind, engine)
+        kind = "CSV" if paths[0].endswith((".csv", ".tsv")) else "Parquet"
+        return read_files(Located(tuple(paths), kind), engine)
+    files, kind = find_files(paths)
+    names = _check_parquet(files, roles) if kind == "Parquet" else _check_csv(files, roles)
+    separators = {csv_dialect(file).separator for file in files} if kind == "CSV" else {","}
+    if len(separators) > 1:
+        raise InvalidInputError("the CSV files are separated by different marks")
+    numbers = tuple(name for _, name in roles.numeric())
+    said = [hive_values(file) for file in files]
+    hive = {
+        key: hive_kind([values[key] for values in said])
+        for key in said[0]
+        if key not in names and all(key in values for values in said)
+    }
+    return read_files(Located(files, kind, separators.pop(), numbers, hive), engine)
 
 
-def _check_parquet(files: Sequence[str], roles: Roles) -> None:
-    """Refuse a file that is cut short, or lacks a column, or has text where numbers must be."""
+def _check_csv(files: Sequence[str], roles: Roles) -> list[str]:
+    """Refuse a file that is no CSV, or lacks a column; return the columns of the first."""
+    for file in files:
+        names = list(csv_dialect(file).names)
+        refuse_hive_conflict(file, names)
+        outside = [name for name in hive_columns(file) if name not in names]
+        check_names([*names, *outside], roles.used(), repr(file))
+    return list(csv_dialect(files[0]).names)
+
+
+def _check_parquet(files: Sequence[str], roles: Roles) -> list[str]:
+    """Refuse a file that is cut short, or lacks a column, or has text where numbers must be.
+
+    Returns the columns of the first.
+    """
     for file in files:
         schema = open_stream(file).schema
-        check_names([*schema.names, *hive_columns(file)], roles.used(), repr(file))
-        for argument, name in roles.numeric():
+        refuse_hive_conflict(file, schema.names)
+        outside = [name for name in hive_columns(file) if name not in schema.names]
+        check_names([*schema.names, *outside], roles.used(), repr(file))
+        for argument, asked in roles.numeric():
+            name = match_name(asked, schema.names)
             if name in schema.names and not is_number(schema.field(name).type):
                 raise InvalidInputError(
                     f"{argument}: column {name!r} of {file!r} holds {schema.field(name).type}, "
                     "not numbers"
                 )
+    return list(open_stream(files[0]).schema.names)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-import os
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,28 +46,32 @@ def arrow(module: str) -> Any:
         raise MissingExtraError("pyarrow", "files") from None
 
 
-def csv_table(path: str | os.PathLike[str], names: Sequence[str]) -> Any:
+def csv_table(file: Any, separator: str, names: Sequence[str]) -> Any:
     """Read columns of a CSV file whole: their types are settled after the last row."""
     arrow_csv = arrow("pyarrow.csv")
     return arrow_csv.read_csv(
-        path,
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        file,
+        parse_options=_parsing(separator),
         convert_options=arrow_csv.ConvertOptions(include_columns=list(names)),
     )
 
 
-def csv_stream(path: str, names: list[str] | None) -> Stream:
-    """Open a CSV file; everything comes as text."""
+def csv_stream(
+    file: Any, separator: str, every: Sequence[str], names: Sequence[str] | None
+) -> Stream:
+    """Read a CSV file with the columns `every`; everything comes as text."""
     arrow_csv, text = arrow("pyarrow.csv"), arrow("pyarrow").string()
     read = arrow_csv.ReadOptions(block_size=_CSV_BLOCK)
-    parse = arrow_csv.ParseOptions(newlines_in_values=True)
-    with arrow_csv.open_csv(path, read_options=read, parse_options=parse) as header:
-        every = header.schema.names
     convert = arrow_csv.ConvertOptions(
-        column_types=dict.fromkeys(every, text), include_columns=names or []
+        column_types=dict.fromkeys(every, text),
+        include_columns=[] if names is None else list(dict.fromkeys(names)),
     )
-    reader = arrow_csv.open_csv(path, read, parse, convert)
+    reader = arrow_csv.open_csv(file, read, _parsing(separator), convert)
     return Stream(reader.schema, None, iter(reader), text=True)
+
+
+def _parsing(separator: str) -> Any:
+    return arrow("pyarrow.csv").ParseOptions(delimiter=separator, newlines_in_values=True)
 
 
 def parquet_stream(path: str, names: list[str] | None) -> Stream:
@@ -75,11 +79,11 @@ def parquet_stream(path: str, names: list[str] | None) -> Stream:
     # Small reads instead of whole row groups, which a writer can make as large as the file.
     file = arrow("pyarrow.parquet").ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
     batches = file.iter_batches(BATCH_ROWS, columns=names)
-    return _selected(Stream(file.schema_arrow, file.metadata.num_rows, batches), names)
+    return Stream(file.schema_arrow, file.metadata.num_rows, batches)
 
 
-def ipc_stream(path: str, names: list[str] | None) -> Stream:
-    """Open an Arrow or Feather file, or an Arrow stream."""
+def ipc_stream(path: str) -> Stream:
+    """Open an Arrow or Feather file, or an Arrow stream; every batch is checked for damage."""
     ipc, source = arrow("pyarrow.ipc"), arrow("pyarrow").memory_map(path)
     if source.read(6) == b"ARROW1":
         reader = ipc.open_file(source)
@@ -87,23 +91,32 @@ def ipc_stream(path: str, names: list[str] | None) -> Stream:
     else:
         source.seek(0)
         reader = batches = ipc.open_stream(source)
-    pieces = (piece for batch in batches for piece in _pieces(batch))
-    return _selected(Stream(reader.schema, None, pieces), names)
+    pieces = (piece for batch in batches for piece in _pieces(_sound(batch)))
+    return Stream(reader.schema, None, pieces)
 
 
-def _selected(stream: Stream, names: list[str] | None) -> Stream:
-    """Keep the named columns; asked for "a", Parquet also hands out "a.b"."""
-    if names is None:
-        return stream
-    fields = [stream.schema.field(name) for name in names]
-    schema = arrow("pyarrow").schema(fields, stream.schema.metadata)
-    return Stream(schema, stream.rows, (batch.select(names) for batch in stream.batches))
+def selected(stream: Stream, columns: Mapping[str, str]) -> Stream:
+    """Keep columns, under the names that are the keys; asked for "a", Parquet also gives "a.b"."""
+    pa = arrow("pyarrow")
+    fields = [stream.schema.field(old).with_name(new) for new, old in columns.items()]
+    schema = pa.schema(fields, stream.schema.metadata)
+    batches = (
+        pa.RecordBatch.from_arrays([batch.column(old) for old in columns.values()], schema=schema)
+        for batch in stream.batches
+    )
+    return Stream(schema, stream.rows, batches, stream.text)
 
 
 def column_stream(columns: Mapping[str, npt.NDArray[Any]]) -> Stream:
     """Return columns in memory as if they were read from a file."""
     table = arrow("pyarrow").table(dict(columns))
     return Stream(table.schema, table.num_rows, iter(table.to_batches(max_chunksize=BATCH_ROWS)))
+
+
+def _sound(batch: Any) -> Any:
+    # Offsets and lengths that were damaged lead out of the buffers.
+    batch.validate(full=True)
+    return batch
 
 
 def _pieces(batch: Any) -> Iterator[Any]:
@@ -203,11 +216,15 @@ def open_writer(file: BinaryIO, kind: str, schema: Any) -> Iterator[Callable[[An
 
 @contextmanager
 def _writer(file: BinaryIO, kind: str, schema: Any) -> Iterator[Callable[[Any], None]]:
-    if kind == "CSV":
-        yield _csv_writer(file, schema)
+    if kind in ("CSV", "TSV"):
+        yield _csv_writer(file, schema, "," if kind == "CSV" else "\t")
+    elif kind == "JSONL":
+        yield _json_writer(file)
     elif kind == "Parquet":
         with arrow("pyarrow.parquet").ParquetWriter(file, schema) as writer:
             yield writer.write_batch
+    elif kind not in ("Arrow", "Feather"):
+        raise InvalidInputError(f"{kind} is read only: write CSV, JSONL or Parquet")
     else:
         ipc = arrow("pyarrow.ipc")
         options = ipc.IpcWriteOptions(compression="lz4" if kind == "Feather" else None)
@@ -215,7 +232,18 @@ def _writer(file: BinaryIO, kind: str, schema: Any) -> Iterator[Callable[[Any], 
             yield writer.write_batch
 
 
-def _csv_writer(file: BinaryIO, schema: Any) -> Callable[[Any], None]:
+def _json_writer(file: BinaryIO) -> Callable[[Any], None]:
+    """Write an object in each line; what is no number is null, and dates are text."""
+
+    def write(batch: Any) -> None:
+        for row in batch.to_pylist():
+            plain = {name: None if value != value else value for name, value in row.items()}
+            file.write(json.dumps(plain, ensure_ascii=False, default=str).encode() + b"\n")
+
+    return write
+
+
+def _csv_writer(file: BinaryIO, schema: Any, separator: str) -> Callable[[Any], None]:
     pa, arrow_csv = arrow("pyarrow"), arrow("pyarrow.csv")
     for field in schema:
         if pa.types.is_nested(field.type):
@@ -224,14 +252,16 @@ def _csv_writer(file: BinaryIO, schema: Any) -> Callable[[Any], None]:
                 "write Parquet, or keep a single column with --id"
             )
     header = io.StringIO()
-    csv.writer(header, lineterminator="\n").writerow(schema.names)
+    csv.writer(header, delimiter=separator, lineterminator="\n").writerow(schema.names)
     file.write(header.getvalue().encode())
 
     def write(batch: Any) -> None:
         plain = pa.RecordBatch.from_arrays([_plain(c) for c in batch.columns], batch.schema.names)
         # Arrow quotes all text or none, so quote only the batches that need it.
         for style in ("none", "needed"):
-            options = arrow_csv.WriteOptions(include_header=False, quoting_style=style)
+            options = arrow_csv.WriteOptions(
+                include_header=False, quoting_style=style, delimiter=separator
+            )
             buffer = pa.BufferOutputStream()
             try:
                 arrow_csv.write_csv(plain, buffer, options)

@@ -35,6 +35,7 @@ from demur.sources.files import (
     is_partitioned,
     npz_columns,
     open_stream,
+    output_format,
     write_npz,
 )
 from demur.sources.record_batches import (
@@ -108,7 +109,7 @@ def command(
     if many:
         _apply_many(data, decider, out)
     else:
-        kind = "CSV" if out.path is None else file_format(out.path)
+        kind = "CSV" if out.path is None else output_format(out.path)
         decider.kept(data)
         total = open_stream(data).rows if file_format(data) == "Parquet" else None
         with Progress("applying", total) as progress, out.opened() as file:
@@ -145,7 +146,7 @@ def _apply_many(data: str, decider: Decider, out: OutputOptions) -> None:
         for file, name in zip(partitions.files, names, strict=True):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             with open(folder / name, "wb") as written:
-                decider.apply(str(file), written, file_format(file), lambda _: None)
+                decider.apply(str(file), written, output_format(file), lambda _: None)
             progress.advance(1)
 
 

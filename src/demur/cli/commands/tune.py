@@ -47,11 +47,10 @@ from demur.cli.resampling import (
     refuse_repeated_ids,
     tune_promised,
 )
-from demur.cli.saved import described
 from demur.cli.streaming import refuse_in_stream, tune_stream
-from demur.core.card import Card
+from demur.core.card import Card, point_data
 from demur.core.program import Number as Bound
-from demur.core.rates import evaluate
+from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
@@ -137,7 +136,7 @@ def command(
         with infeasible_as_json(out.as_json):
             found = tune_stream(engine, data, scores, confidence, model, search)
         seen: Points = {"tuned on": (found.point, found.sizes)}
-        rule = described(found.tuned.rule, data, None, {})
+        rule = _described(found.tuned.rule, data, None, {})
         _finish(replace(found.tuned, rule=rule), seen, out)
         return
     rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
@@ -175,7 +174,7 @@ def command(
         for title, sample in samples.items()
     }
     fresh = {kind: point for kind, (point, _) in points.items() if kind == "held out"}
-    rule = described(tuned.rule, data, split.group, fresh)
+    rule = _described(tuned.rule, data, split.group, fresh)
     _finish(replace(tuned, rule=rule), points, out)
 
 
@@ -273,7 +272,7 @@ def _finish_promised(
     card = Card.of_tuning(train, promised.model, promised.point)
     card = card.with_entries(points={"certified": _promise_data(promised)})
     seen = {kind: point for kind, (point, _) in points.items()}
-    rule = described(promised.rule, rows.options, group, seen, card=card)
+    rule = _described(promised.rule, rows.options, group, seen, card=card)
     out.save(rule.to_json)
     result = _promised_result(replace(promised, rule=rule), points, out)
     result.show(as_json=out.as_json, beside=out.on_stdout)
@@ -329,3 +328,24 @@ def _promise(promised: CertifiedTuning) -> str:
     if not math.isnan(promised.selective_risk):
         said.append(f"the selective risk is at most {at_most_text(promised.selective_risk, 5)}")
     return ", and ".join(said)
+
+
+def _described(
+    rule: Rule,
+    data: DataOptions,
+    group: str | None,
+    points: dict[str, OperatingPoint],
+    *,
+    card: Card | None = None,
+) -> Rule:
+    """Return a rule whose card also says which columns were read, and what was seen."""
+    known = card or rule.card
+    if known is None:
+        return rule
+    entries: dict[str, Any] = {"columns": data.roles(group)}
+    if data.label and data.loss_function != "zero_one":
+        entries["loss_function"] = data.loss_function
+    known = known.with_entries(**entries)
+    for kind, point in points.items():
+        known = known.with_point(kind, point_data(point))  # type: ignore[arg-type]
+    return replace(rule, card=known)

@@ -6,12 +6,13 @@ line in `_LAZY`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from demur.core.source import ScoreSource
 from demur.errors import InvalidInputError
+from demur.sources.files import Located
 
 _LAZY = {
     "POLARS": ("polars", "PolarsSource"),
@@ -31,6 +32,8 @@ def engine_of(frame: Any) -> Callable[..., ScoreSource]:
         known = nw.from_native(frame)
     except nw.exceptions.DuplicateError as error:
         raise InvalidInputError(f"data has columns of the same name: {error}") from None
+    except (nw.exceptions.NarwhalsError, ValueError) as error:
+        raise InvalidInputError(f"data cannot be read: {' '.join(str(error).split())}") from None
     except TypeError:
         raise InvalidInputError(
             f"data is a {type(frame).__name__}: give files, or a frame of Spark, Dask, Polars, "
@@ -47,9 +50,9 @@ def engine_of(frame: Any) -> Callable[..., ScoreSource]:
     return found
 
 
-def read_files(paths: Sequence[str], kind: str, engine: str) -> Any:
+def read_files(files: Located, engine: str) -> Any:
     """Return Parquet or CSV files as a frame of an engine."""
-    return _engine(engine).read_files(paths, kind)
+    return _engine(engine).read_files(files)
 
 
 def _engine(module: str) -> Any:

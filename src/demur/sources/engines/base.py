@@ -71,7 +71,7 @@ class LazySource(BaseSource, ABC):
     ) -> None:
         super().__init__(roles.columns, memory=memory)
         self._native = frame
-        self._frame = nw.from_native(frame).lazy()
+        self._frame = ex.known_frame(frame).lazy()
         self._standard = StandardRows.of(self._frame, roles, missing)
         self._scores = self._standard.scores
 

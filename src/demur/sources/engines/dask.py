@@ -7,6 +7,7 @@ ones. The only place that imports dask, in the function `dask`.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -22,10 +23,12 @@ from demur.core.source import MEMORY, Cells, Histogram, Measure, Overview, Rows,
 from demur.errors import DemurError, InvalidInputError, MissingExtraError
 from demur.sources.counting import merged_histograms
 from demur.sources.engines.base import BaseSource
-from demur.sources.engines.expressions import StandardRows, Table
+from demur.sources.engines.expressions import StandardRows, Table, known_frame
 from demur.sources.engines.frames import BatchedSource, labelled_groups, standard_rows
 from demur.sources.engines.group_sums import merged_tallies, overview_of, regrouped
+from demur.sources.files import Located, hive_values
 from demur.sources.open import Missing, Roles
+from demur.sources.text_files import MISSING
 
 # Histograms that one task adds up.
 _FAN = 8
@@ -68,7 +71,7 @@ class DaskSource(BaseSource):
         client: Any = None,
     ) -> None:
         super().__init__(roles.columns, memory=memory)
-        self._standard = StandardRows.of(nw.from_native(frame), roles, missing)
+        self._standard = StandardRows.of(known_frame(frame), roles, missing)
         self._frame, self._client = frame, client
 
     @cached_property
@@ -214,14 +217,54 @@ def _tally(
     return _Partition(frame, standard, sets, by).tally(rule, measure, by=by)
 
 
-def read_files(paths: Sequence[str], kind: str) -> Any:
+def read_files(files: Located) -> Any:
     """Return files as a Dask DataFrame."""
     frames = dask("dask.dataframe")
-    given = list(paths) if len(paths) > 1 else paths[0]
+    paths = list(files.files)
+    given = paths if len(paths) > 1 else paths[0]
     try:
-        return frames.read_csv(given) if kind == "CSV" else frames.read_parquet(given)
+        if any(_is_special(path) for path in files.files):
+            reader = _FileReader(files)
+            return frames.from_map(reader, files.files, meta=reader(files.files[0]).iloc[:0])
+        if files.kind == "CSV":
+            return frames.read_csv(given, **csv_options(files))
+        return frames.read_parquet(given)
     except (OSError, ValueError) as error:
         raise InvalidInputError(f"Dask: {' '.join(str(error).split())}") from None
+
+
+def csv_options(files: Located) -> dict[str, Any]:
+    """Return what makes pandas read CSV by demur's rule."""
+    missing: Any = {name: list(MISSING) for name in files.numbers} or [""]
+    return {"sep": files.separator, "keep_default_na": False, "na_values": missing}
+
+
+def _is_special(path: str) -> bool:
+    """Return whether Dask would take a path for more than a file: a pattern, or hive columns."""
+    here = "://" not in path
+    return here and (glob.has_magic(path) or bool(hive_values(path)))
+
+
+class _FileReader:
+    """Reads one file as a pandas frame, with the columns that its folders name."""
+
+    def __init__(self, files: Located) -> None:
+        self._files = files
+
+    def __call__(self, file: str) -> Any:
+        pandas = import_module("pandas")
+        if self._files.kind == "CSV":
+            frame = pandas.read_csv(file, **csv_options(self._files))
+        else:
+            frame = pandas.read_parquet(file, partitioning=None)
+        said = hive_values(file)
+        for name, kind in self._files.hive.items():
+            value = said[name]
+            if kind == "BIGINT":
+                frame[name] = np.full(len(frame), np.nan if value is None else float(value))
+            else:
+                frame[name] = pandas.Series([value] * len(frame), index=frame.index, dtype="str")
+        return frame
 
 
 def dask(module: str) -> Any:

@@ -7,27 +7,29 @@ The only place that imports duckdb.
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from demur.core.columns import guess, listing
+from demur.core.columns import check_names, guess, listing, match_name
 from demur.core.source import MEMORY, Rows
 from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.engines.base import ScannedSource
 from demur.sources.engines.expressions import Table
-from demur.sources.files import find_files, hive_columns
+from demur.sources.files import find_files, hive_kind, hive_values, refuse_hive_conflict
 from demur.sources.open import Missing, Roles
 from demur.sources.record_batches import arrow, floats
+from demur.sources.text_files import MISSING, Dialect, csv_dialect
 
 Progress = Callable[[int, int], None]
 """Told, during a pass, how many rows were seen and how many there are."""
@@ -87,6 +89,8 @@ class DuckDBSource(ScannedSource):
                 relation = self._scan.open(self._connection, roles)
         else:
             relation = data
+            # Two columns of one name would be one in a schema.
+            check_names(list(relation.columns), roles.used(), "the relation")
         self._progress = progress
         super().__init__(relation, roles, missing=missing, memory=memory)
 
@@ -144,6 +148,9 @@ class DuckDBSource(ScannedSource):
             raise InvalidInputError(f"DuckDB: {' '.join(str(error).split())}") from None
 
 
+_UNKNOWN = Dialect("", ())
+
+
 @dataclass(slots=True)
 class FileScan:
     """Files of one format as one table; what is wrong is said with file and column."""
@@ -152,20 +159,72 @@ class FileScan:
     kind: str
     used: tuple[tuple[str, str], ...] = ()
     """Argument and name of the columns that are read."""
+    hive: dict[str, str] = field(default_factory=dict)
+    """Columns that the folders name, and their types."""
+    dialect: Dialect = _UNKNOWN
+    """How CSV files are written."""
+    alike: bool = True
+    """Whether all CSV files have the same first line."""
+    numeric: tuple[str, ...] = ()
+    """Arguments whose columns must hold numbers."""
 
     def open(self, connection: Any, roles: Roles) -> Any:
         """Return the files as a relation."""
-        self.used = tuple(roles.used())
+        self.numeric = tuple(argument for argument, _ in roles.numeric())
+        self._find_hive()
         if self.kind == "Parquet":
+            self.used = tuple(roles.used())
             self._check_parquet(connection, roles)
             return connection.sql(f"SELECT * FROM {self._table(self.files)}")
-        found = connection.sql(f"DESCRIBE SELECT * FROM {self._table(self.files)}").fetchall()
-        kinds = {name: kind for name, kind, *_ in found}
-        # A guess from the first lines must not decide how numbers are read.
-        types = {
-            name: "DOUBLE" for _, name in roles.numeric() if kinds.get(name, "BOOLEAN") != "BOOLEAN"
-        }
-        return connection.sql(f"SELECT * FROM {self._table(self.files, types)}")
+        return self._open_csv(connection, roles)
+
+    def _find_hive(self) -> None:
+        """Find the columns that the folders name, if all files lie in such folders."""
+        said = [hive_values(file) for file in self.files]
+        if all(values.keys() == said[0].keys() for values in said):
+            self.hive = {key: hive_kind([values[key] for values in said]) for key in said[0]}
+
+    def _open_csv(self, connection: Any, roles: Roles) -> Any:
+        """Return CSV files as a relation; no guess from the first lines decides on a type.
+
+        A first pass looks at the cells in use as text. Numbers are cast as everywhere in demur,
+        by DuckDB itself where all cells are plain; classes and names of sets become numbers if all
+        of them are.
+        """
+        for file in self.files:
+            self._check_header(file, roles)
+        names = self.dialect.names
+        used = [(role, match_name(name, names)) for role, name in roles.used()]
+        self.used = tuple((role, name) for role, name in used if name in names)
+        numeric = {match_name(name, names) for _, name in roles.numeric()}
+        inside = list(dict.fromkeys(name for _, name in self.used))
+        table = self._table(self.files, dict.fromkeys(inside, "VARCHAR"))
+        kinds = {name: "DOUBLE" for name in inside if name in numeric}
+        kinds |= {name: _LOSS for argument, name in self.used if argument == "loss"}
+        others = [name for name in inside if name not in kinds]
+        counts = [_kind_counts(name) for name in others] + [_odd_count(name) for name in kinds]
+        (found,) = connection.execute(f"SELECT {', '.join(counts)} FROM {table}").fetchall()
+        odd = dict(zip(kinds, found[3 * len(others) :], strict=True))
+        plain = {name: "DOUBLE" for name in odd if not odd[name]}
+        kinds |= {name: _kind_of(*found[3 * i : 3 * i + 3]) for i, name in enumerate(others)}
+        casts = [f"{_cast(n, kind)} AS {_name(n)}" for n, kind in kinds.items() if n not in plain]
+        table = self._table(self.files, dict.fromkeys(inside, "VARCHAR") | plain)
+        replaced = f" REPLACE ({', '.join(casts)})" if casts else ""
+        return connection.sql(f"SELECT *{replaced} FROM {table}")
+
+    def _check_header(self, file: str, roles: Roles) -> None:
+        """Refuse a CSV file that is none, lacks a column, or is separated by something else."""
+        dialect = csv_dialect(file)
+        self.dialect = self.dialect if self.dialect.names else dialect
+        self.alike = self.alike and dialect.names == self.dialect.names
+        if dialect.separator != self.dialect.separator:
+            raise InvalidInputError(
+                f"{file!r} is separated by {dialect.separator!r}, {self.files[0]!r} by "
+                f"{self.dialect.separator!r}"
+            )
+        outside = [name for name in self.hive if name not in dialect.names]
+        check_names([*dialect.names, *outside], roles.used(), repr(file))
+        refuse_hive_conflict(file, dialect.names)
 
     def explain(self, error: Exception, connection: Any) -> InvalidInputError:
         """Return an error that names the file, and the column if it is one."""
@@ -174,11 +233,14 @@ class FileScan:
             return InvalidInputError(f"cannot read the {self.kind} files: {reason}")
         for file in self.files:
             for argument, name in self.used:
-                quoted = '"' + name.replace('"', '""') + '"'
                 try:
+                    if self.kind == "CSV":
+                        self._refuse_text(connection, file, argument, name)
                     connection.execute(
-                        f"SELECT count(DISTINCT hash({quoted}) % 2) FROM {self._table([file])}"
+                        f"SELECT count(DISTINCT hash({_name(name)}) % 2) FROM {self._table([file])}"
                     ).fetchall()
+                except InvalidInputError as told_already:
+                    return told_already
                 except Exception as failure:
                     told = " ".join(str(failure).split())
                     return InvalidInputError(
@@ -186,40 +248,80 @@ class FileScan:
                     )
         return InvalidInputError(f"cannot read the {self.kind} files: {reason}")
 
+    def _refuse_text(self, connection: Any, file: str, argument: str, name: str) -> None:
+        """Refuse a cell of a CSV file that is no number where one must be."""
+        if argument not in self.numeric:
+            return
+        text = _bare(name, flags=argument == "loss")
+        found = connection.execute(
+            f"SELECT {_name(name)} FROM {self._table([file], {name: 'VARCHAR'})} "
+            f"WHERE {text} IS NOT NULL AND TRY_CAST({text} AS DOUBLE) IS NULL LIMIT 1"
+        ).fetchall()
+        if found:
+            raise InvalidInputError(
+                f"{argument}: column {name!r} of {file!r} holds {found[0][0]!r}, not a number"
+            )
+
     def _table(self, files: Sequence[str], types: dict[str, str] | None = None) -> str:
         """Return the files as a table of SQL."""
-        names = ", ".join(_quoted(file) for file in files)
+        # Names that exist are no patterns.
+        names = ", ".join(_quoted(glob.escape(file)) for file in files)
+        options = [f"hive_partitioning = {str(bool(self.hive)).lower()}"]
+        if self.hive:
+            kinds = ", ".join(f"{_quoted(key)}: {kind}" for key, kind in self.hive.items())
+            options += ["hive_types_autocast = false", f"hive_types = {{{kinds}}}"]
         if self.kind == "Parquet":
             # By name, so that columns get the widest type of all files.
-            return f"read_parquet([{names}], union_by_name = true)"
-        forced = ", ".join(
-            f"{_quoted(name)}: {_quoted(kind)}" for name, kind in (types or {}).items()
-        )
-        return f"read_csv([{names}]" + (f", types = {{{forced}}})" if forced else ")")
+            return f"read_parquet([{names}], {', '.join(options)}, union_by_name = true)"
+        options += [f"delim = {_quoted(self.dialect.separator)}", "header = true"]
+        options += ["quote = '\"'", "escape = '\"'", "comment = ''"]
+        if not self.alike:
+            options.append("union_by_name = true")
+        elif any(name != name.strip() for name in self.dialect.names):
+            # DuckDB would take the spaces away.
+            options.append(f"names = [{', '.join(map(_quoted, self.dialect.names))}]")
+        if types:
+            forced = ", ".join(f"{_quoted(name)}: {_quoted(kind)}" for name, kind in types.items())
+            options.append(f"types = {{{forced}}}")
+        return f"read_csv([{names}], {', '.join(options)})"
 
     def _check_parquet(self, connection: Any, roles: Roles) -> None:
         """Refuse files in which a column is missing, or not of the kind that it must be."""
-        names = ", ".join(_quoted(file) for file in self.files)
+        names = ", ".join(_quoted(glob.escape(file)) for file in self.files)
         found = connection.execute(
             "SELECT file_name, name, type, converted_type, logical_type "
             f"FROM parquet_schema([{names}])"
         ).fetchall()
+        self._check_twice(found)
         columns: dict[str, dict[str, str]] = {file: {} for file in self.files}
         for file, name, kind, *detail in found:
             if kind is not None:
                 decimal = any("DECIMAL" in str(note).upper() for note in detail)
                 columns.setdefault(file, {})[name] = "DOUBLE" if decimal else kind
+        for file in self.files:
+            refuse_hive_conflict(file, list(columns[file]))
         numeric = set(roles.numeric())
         for argument, name in self.used:
             self._check_column(columns, argument, name, numeric=(argument, name) in numeric)
 
+    def _check_twice(self, schema: Sequence[Any]) -> None:
+        """Refuse a name that several columns of a file have: the engine would number them."""
+        seen: set[tuple[str, str]] = set()
+        used = {name: argument for argument, name in self.used}
+        for file, name, kind, *_ in schema:
+            if kind is not None and name in used and (file, name) in seen:
+                raise InvalidInputError(
+                    f"{used[name]}: {file!r} has several columns called {name!r}"
+                )
+            seen.add((file, name))
+
     def _check_column(
         self, columns: dict[str, dict[str, str]], argument: str, name: str, *, numeric: bool
     ) -> None:
-        first = columns[self.files[0]].get(name)
+        first = columns[self.files[0]].get(match_name(name, list(columns[self.files[0]])))
         for file, kinds in columns.items():
-            kind = kinds.get(name)
-            if kind is None and name not in hive_columns(file):
+            kind = kinds.get(match_name(name, list(kinds)))
+            if kind is None and name not in self.hive:
                 raise InvalidInputError(
                     f"{argument}: {file!r} has no column {name!r}; {guess(name, kinds)}"
                     f"the columns are {listing(list(kinds))}"
@@ -233,6 +335,68 @@ class FileScan:
                     f"{argument}: column {name!r} holds {first} in {self.files[0]!r} "
                     f"and {kind} in {file!r}"
                 )
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# A number as everywhere in demur: no mark between its digits.
+_NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|infinity|nan)$"
+_INTEGER = r"^[+-]?[0-9]{1,18}$"
+_FLAG = r"^(true|false)$"
+# Kind of a column of numbers that may be flags.
+_LOSS = "LOSS"
+
+
+def _given(name: str) -> str:
+    """Return a cell without spaces around it, NULL where it stands for no number."""
+    none = ", ".join(_quoted(text) for text in MISSING)
+    return f"CASE WHEN trim({_name(name)}) IN ({none}) THEN NULL ELSE trim({_name(name)}) END"
+
+
+def _kind_counts(name: str) -> str:
+    """Return how many cells are not whole numbers, not flags, and not numbers."""
+    return ", ".join(
+        f"count(*) FILTER (NOT regexp_matches({_given(name)}, '{pattern}', 'i'))"
+        for pattern in (_INTEGER, _FLAG, _NUMBER)
+    )
+
+
+def _odd_count(name: str) -> str:
+    """Return how many cells DuckDB does not read as the number that they are."""
+    column = _name(name)
+    unread = f"{column} IS NOT NULL AND TRY_CAST({column} AS DOUBLE) IS NULL"
+    return f"count(*) FILTER (contains({column}, '_') OR ({unread}))"
+
+
+def _kind_of(not_integer: int, not_flag: int, not_number: int) -> str:
+    """Return the type of a column with so many cells that are not of a type."""
+    kinds = {"BIGINT": not_integer, "BOOLEAN": not_flag, "DOUBLE": not_number}
+    return next((kind for kind, others in kinds.items() if not others), "VARCHAR")
+
+
+def _cast(name: str, kind: str) -> str:
+    """Return a cell as a value; text is passed on as it is."""
+    if kind == "VARCHAR":
+        return _name(name)
+    if kind not in ("DOUBLE", _LOSS):
+        return f"CAST({_given(name)} AS {kind})"
+    # Most cells are numbers, and of these the rest is not computed.
+    plain = f"TRY_CAST({_name(name)} AS DOUBLE)"
+    marked = f"contains({_name(name)}, '_')"
+    slow = f"CAST({_bare(name, flags=kind == _LOSS)} AS DOUBLE)"
+    return f"coalesce(CASE WHEN {marked} THEN NULL ELSE {plain} END, {slow})"
+
+
+def _bare(name: str, *, flags: bool) -> str:
+    """Return the text of a number; 0 and 1 may be written as flags where that is said."""
+    # With spaces 1_000 is no number; DuckDB would read it as a thousand.
+    digits = f"replace({_given(name)}, '_', ' _ ')"
+    if not flags:
+        return digits
+    flag = f"CASE lower({_given(name)}) WHEN 'true' THEN '1' WHEN 'false' THEN '0' END"
+    return f"coalesce({flag}, {digits})"
 
 
 # Blocks of rows, which is much cheaper than single rows.

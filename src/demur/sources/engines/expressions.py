@@ -7,7 +7,7 @@ Only operations that every engine rounds alike: comparisons, sums and products o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import narwhals.stable.v2 as nw
@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from demur.core.bins import Axis
-from demur.core.columns import ID_NAMES, check_names
+from demur.core.columns import ID_NAMES, check_names, match_name
 from demur.core.sample import POOLED_NAME
 from demur.core.source import Measure, Rows
 from demur.errors import InvalidInputError
+from demur.losses import check_kinds, label_kinds
 from demur.sources.open import Missing, Roles
 
 Expr: TypeAlias = nw.Expr
@@ -51,11 +52,19 @@ class StandardRows:
             raise InvalidInputError(f'missing must be "error" or "drop", got {missing!r}')
         schema = dict(frame.collect_schema())
         check_names(list(schema), roles.used(), "the frame")
+        roles = _matched(roles, list(schema))
+        for argument, name in roles.used():
+            if name == "*" or (name.startswith("^") and name.endswith("$")):
+                raise InvalidInputError(
+                    f"{argument}: engines take the name {name!r} for a pattern of names; rename "
+                    "the column, or read the rows into memory"
+                )
         for argument, name in roles.numeric():
             if not is_flag(schema[name]):
                 raise InvalidInputError(
                     f"{argument}: column {name!r} holds {schema[name]}, not numbers"
                 )
+        _check_classes(roles, schema)
         return cls(roles, schema, missing)
 
     @property
@@ -108,6 +117,77 @@ class StandardRows:
         )
 
 
+def known_frame(frame: Any) -> Any:
+    """Return a frame as one of narwhals; refuse it where two columns have one name."""
+    try:
+        return nw.from_native(frame)
+    except (nw.exceptions.NarwhalsError, ValueError) as error:
+        raise InvalidInputError(
+            f"the frame cannot be read: {' '.join(str(error).split())}"
+        ) from None
+
+
+def _matched(roles: Roles, available: list[str]) -> Roles:
+    """Return the roles by the names that the columns have in the frame."""
+    names = {name: match_name(name, available) for _, name in roles.used()}
+    if all(name == found for name, found in names.items()):
+        return roles
+    single = ("loss", "label", "prediction", "ood", "weight")
+    given = {role: getattr(roles, role) for role in single}
+    return replace(
+        roles,
+        scores=tuple(names[name] for name in roles.scores),
+        confidence=tuple(names[name] for name in roles.confidence),
+        **{role: names[name] for role, name in given.items() if name is not None},
+    )
+
+
+def _check_classes(roles: Roles, schema: Mapping[str, Any]) -> None:
+    """Refuse classes of different kinds by the types of their columns, as `check_kinds` does."""
+    if roles.label is None or roles.prediction is None:
+        return
+    told = [("label", roles.label), ("prediction", roles.prediction)]
+    kinds = [_kind(schema[name]) for _, name in told]
+    if None in kinds or kinds[0] == kinds[1]:
+        return
+    said = [
+        f"{argument}: column {name!r} holds {kind} ({schema[name]})"
+        for (argument, name), kind in zip(told, kinds, strict=True)
+    ]
+    raise InvalidInputError(
+        f"{', '.join(said)}: labels of different kinds are never equal; make both numbers or both "
+        "text"
+    )
+
+
+def _kind(kind: Any) -> str | None:
+    """Return the kind of the classes in a column; None where only the values can tell."""
+    if is_flag(kind):
+        return "numbers"
+    if kind in (nw.String, nw.Categorical, nw.Enum, nw.Binary):
+        return "text"
+    return None if kind in (nw.Object, nw.Unknown) else str(kind)
+
+
+def check_class_values(frame: Frame, standard: StandardRows) -> None:
+    """Refuse classes of different kinds in a frame in memory whose columns hold any object."""
+    roles, schema = standard.roles, standard.schema
+    if roles.label is None or roles.prediction is None:
+        return
+    if {_kind(schema[name]) for name in (roles.label, roles.prediction)} == {"numbers"}:
+        return
+    inside = frame if roles.ood is None else frame.filter(~is_ood(roles, schema))
+    told = [(f"label: column {roles.label!r}", roles.label)]
+    told += [(f"prediction: column {roles.prediction!r}", roles.prediction)]
+    kinds = []
+    for _, name in told:
+        values = np.empty(len(inside), object)
+        values[:] = inside[name].to_list()
+        gone = inside[name].is_null().to_numpy().astype(bool)
+        kinds.append(label_kinds(values[~gone]))
+    check_kinds(told[0][0], kinds[0], told[1][0], kinds[1])
+
+
 def score(name: str, sign: float) -> Expr:
     """Return a score as doubt; the sign of a confidence is -1."""
     value = nw.col(name).cast(nw.Float64)
@@ -141,7 +221,12 @@ def is_ood(roles: Roles, schema: Mapping[str, Any]) -> Expr:
         return nw.lit(False)
     if is_flag(schema[roles.ood]):
         return (number(roles.ood, schema) == 1.0).fill_null(False)
-    return ~nw.col(roles.ood).cast(nw.String).fill_null("").is_in(list(ID_NAMES))
+    return ~_is_id_name(nw.col(roles.ood).cast(nw.String).fill_null(""))
+
+
+def _is_id_name(name: Expr) -> Expr:
+    """Return whether the name of a set marks ID rows: any spelling of `ID_NAMES`."""
+    return name.str.strip_chars().str.to_lowercase().is_in(list(ID_NAMES))
 
 
 def label(roles: Roles, schema: Mapping[str, Any]) -> Expr:
@@ -150,7 +235,7 @@ def label(roles: Roles, schema: Mapping[str, Any]) -> Expr:
         return nw.lit("id")
     if not is_flag(schema[roles.ood]):
         name = nw.col(roles.ood).cast(nw.String).fill_null("")
-        return nw.when(name == "").then(nw.lit("id")).otherwise(name)
+        return nw.when(_is_id_name(name)).then(nw.lit("id")).otherwise(name)
     flag = number(roles.ood, schema)
     known = nw.when(flag == 1.0).then(nw.lit(POOLED_NAME)).otherwise(nw.lit(BAD_FLAG))
     known = nw.when(flag == 0.0).then(nw.lit("id")).otherwise(known)

@@ -15,7 +15,12 @@ from demur.core.sample import Sample
 from demur.core.scores import ScoreColumns
 from demur.core.source import MEMORY, Measure, Overview, Rows, Sum, Tally
 from demur.sources.engines.base import BatchCounting
-from demur.sources.engines.expressions import StandardRows, Table
+from demur.sources.engines.expressions import (
+    StandardRows,
+    Table,
+    check_class_values,
+    known_frame,
+)
 from demur.sources.engines.group_sums import grouped, overview_of, tally_of
 from demur.sources.open import Missing, Roles
 
@@ -124,7 +129,7 @@ class FrameSource(BatchedSource):
     def __init__(
         self, frame: Any, roles: Roles, *, missing: Missing = "error", memory: int = MEMORY
     ) -> None:
-        self._frame = nw.from_native(frame, eager_only=True)
+        self._frame = _with_doubles(known_frame(frame), roles)
         self._standard = StandardRows.of(self._frame, roles, missing)
         super().__init__(roles.columns, self._overview.sets, memory=memory)
 
@@ -144,8 +149,21 @@ class FrameSource(BatchedSource):
             yield part, None if values is None else values[start : start + _BATCH]
 
 
+def _with_doubles(frame: Any, roles: Roles) -> Any:
+    """Return a pyarrow table with large integers as doubles, which others round and it refuses."""
+    if not frame.implementation.is_pyarrow():
+        return frame
+    table = frame.to_native()
+    for name in [name for _, name in roles.numeric()] + [roles.ood] * (roles.ood is not None):
+        place = table.schema.get_field_index(name)
+        if place >= 0 and str(table.schema.field(place).type) in ("int64", "uint64"):
+            table = table.set_column(place, name, table.column(place).cast("float64", safe=False))
+    return nw.from_native(table)
+
+
 def labelled_groups(frame: Any, standard: StandardRows) -> Table:
     """Return the groups that an overview is made of, for a narwhals frame in memory."""
+    check_class_values(frame, standard)
     return columns_of(grouped(standard.rows(frame, labels=True), standard.roles))
 
 

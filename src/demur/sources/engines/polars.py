@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from demur.core.source import Rows
+from demur.core.source import MEMORY, Rows
+from demur.errors import InvalidInputError
 from demur.sources.engines.base import ScannedSource
 from demur.sources.engines.expressions import Table
+from demur.sources.open import Missing, Roles
 
 _BATCH = 1 << 17
 
@@ -39,20 +42,39 @@ class PolarsSource(ScannedSource):
     0.0
     """
 
+    def __init__(
+        self, frame: Any, roles: Roles, *, missing: Missing = "error", memory: int = MEMORY
+    ) -> None:
+        with _told():
+            super().__init__(frame, roles, missing=missing, memory=memory)
+
     def _batches(self) -> Iterator[Rows]:
         rows = self._standard.rows(self._frame, self._overview.sets).to_native()
-        for batch in rows.collect_batches(
-            chunk_size=_BATCH, maintain_order=False, engine="streaming"
-        ):
-            yield self._standard.fetched(_columns(batch))
+        with _told():
+            for batch in rows.collect_batches(
+                chunk_size=_BATCH, maintain_order=False, engine="streaming"
+            ):
+                yield self._standard.fetched(_columns(batch))
 
     def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
-        return _columns(frame.to_native().collect(engine="streaming"))
+        with _told():
+            return _columns(frame.to_native().collect(engine="streaming"))
 
     def _thinned(self, share: float, seed: int) -> Any:
         import polars as pl
 
         return self._native.filter(pl.int_range(pl.len()).hash(seed) < int(share * 2**64))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn failures of Polars into one of ours."""
+    import polars as pl
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError) as error:
+        raise InvalidInputError(f"Polars: {' '.join(str(error).split())[:1000]}") from None
 
 
 def _columns(frame: Any) -> Table:

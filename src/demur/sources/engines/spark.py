@@ -5,9 +5,11 @@ The only place that imports pyspark, in the function `spark`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -18,6 +20,7 @@ from demur.core.bins import Axis, Bins
 from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.engines.base import PushdownSource
 from demur.sources.engines.expressions import Table
+from demur.sources.files import Located
 from demur.sources.record_batches import arrow
 
 
@@ -131,7 +134,7 @@ def _key(bins: Bins, cut: Sequence[str], pieces: Sequence[str]) -> Any:
     return functions.coalesce(key, functions.lit(-1).cast("long"))
 
 
-def read_files(paths: Sequence[str], kind: str) -> Any:
+def read_files(files: Located) -> Any:
     """Return files as a frame of the active Spark session, or else of a new one."""
     sql = spark("pyspark.sql")
     try:
@@ -141,9 +144,23 @@ def read_files(paths: Sequence[str], kind: str) -> Any:
             f"Spark does not start: {' '.join(str(error).split())[:300]}; it needs Java 17 or newer"
         ) from None
     with _told():
-        if kind == "CSV":
-            return session.read.csv(list(paths), header=True, inferSchema=True)
-        return session.read.parquet(*paths)
+        read = session.read
+        if files.hive:
+            read = read.option("basePath", _base(files.files[0], files.hive))
+        # Spark takes a path for a pattern.
+        paths = [p if "://" in p else re.sub(r"([\\{}\[\]*?])", r"\\\1", p) for p in files.files]
+        if files.kind == "CSV":
+            return read.csv(
+                paths, header=True, inferSchema=True, sep=files.separator, escape='"', quote='"'
+            )
+        return read.parquet(*paths)
+
+
+def _base(file: str, hive: Mapping[str, str]) -> str:
+    """Return the folder below which folders name columns."""
+    parts = Path(file).absolute().parts
+    first = next(i for i, part in enumerate(parts) if part.partition("=")[0] in hive)
+    return str(Path(*parts[:first]))
 
 
 @contextmanager
