@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from functools import wraps
 from inspect import signature
 from numbers import Integral, Real
@@ -22,10 +23,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Kinds = type | tuple[type, ...]
 
-NUMBER: Kinds = Real
+# Decimals are what the command line reads, and no Real to Python.
+NUMBER: Kinds = (Real, Decimal)
 WHOLE: Kinds = Integral
 
-_NAMES: dict[type, str] = {Real: "a number", Integral: "a whole number"}
+_NAMES: dict[type, str] = {
+    Real: "a number",
+    Decimal: "a number",
+    Integral: "a whole number",
+}
 _HINTS = {
     "Rule": "a tuning has its rule in tuning.rule",
     "Sample": "make one with Sample(id_scores, id_loss, ood_scores) or Sample.from_frame",
@@ -59,7 +65,7 @@ def check_kind(name: str, value: Any, kinds: Kinds) -> None:
     if isinstance(value, kinds) and not (isinstance(value, bool) and kinds in (NUMBER, WHOLE)):
         return
     every = kinds if isinstance(kinds, tuple) else (kinds,)
-    wanted = " or ".join(_NAMES.get(kind, f"a {kind.__name__}") for kind in every)
+    wanted = " or ".join(dict.fromkeys(_NAMES.get(kind, f"a {kind.__name__}") for kind in every))
     hint = next((f": {_HINTS[k.__name__]}" for k in every if k.__name__ in _HINTS), "")
     shown = repr(value) if isinstance(value, str) else type(value).__name__
     raise InvalidInputError(f"{name} must be {wanted}, got {shown}{hint}")
