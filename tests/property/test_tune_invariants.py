@@ -145,7 +145,7 @@ def test_larger_families_are_never_worse(seed, ties, model):
 def test_bounded_abstention_is_the_model_without_ood(seed, min_tpr):
     id_scores, loss, ood = cloud(seed)
     with_ood = dm.tune(dm.Sample(id_scores, loss, ood), dm.TprFprModel(min_tpr, 1)).point
-    without = dm.tune(dm.Sample(id_scores, loss), dm.TprFprModel(min_tpr, 0.05)).point
+    without = dm.tune(dm.Sample(id_scores, loss), dm.TprFprModel(min_tpr)).point
     no_prior = dm.tune(
         dm.Sample(id_scores, loss, ood), dm.PrecisionRecallModel(0.99, min_tpr, 0)
     ).point
