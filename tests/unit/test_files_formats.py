@@ -231,3 +231,9 @@ def test_written_files_are_read_back(suffix, tmp_path):
 def test_formats_that_are_not_written(name):
     with pytest.raises(dm.InvalidInputError, match="read only"):
         files.output_format(name)
+
+
+def test_missing_numbers_of_json_lines_stay_missing(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"s": 0.5, "l": null}\n{"s": 0.1, "l": 1}\n')
+    batches = list(files.open_stream(str(tmp_path / "a.jsonl")).batches)
+    assert [batch.to_pylist() for batch in batches] == [[{"s": 0.5, "l": None}, {"s": 0.1, "l": 1}]]

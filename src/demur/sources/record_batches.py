@@ -109,7 +109,10 @@ def selected(stream: Stream, columns: Mapping[str, str]) -> Stream:
 
 def column_stream(columns: Mapping[str, npt.NDArray[Any]]) -> Stream:
     """Return columns in memory as if they were read from a file."""
-    table = arrow("pyarrow").table(dict(columns))
+    pa = arrow("pyarrow")
+    # NaN stands for a missing number in columns; written as text it would be a word.
+    arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
+    table = pa.table(arrays)
     return Stream(table.schema, table.num_rows, iter(table.to_batches(max_chunksize=BATCH_ROWS)))
 
 
