@@ -78,8 +78,12 @@ def _areas(sample: Sample, column: int) -> tuple[_Area | None, _Area | None]:
     """Return the AUROC of a score against OOD rows, and against errors."""
     sign = sample.columns.signs[column]
     own, foreign = sign * _some(sample.id_scores[:, column]), _some(sample.ood_scores[:, column])
+    against_ood = _area(sign * foreign, own)
+    if against_ood is not None and not against_ood.below:
+        # One area that is not below one half settles it: the other is not needed.
+        return against_ood, None
     wrong = _some(sample.id_loss) > 0
-    return _area(sign * foreign, own), _area(own[wrong], own[~wrong])
+    return against_ood, _area(own[wrong], own[~wrong])
 
 
 def _area(more: FloatArray, less: FloatArray) -> _Area | None:
