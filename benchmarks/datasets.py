@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 import demur as dm
-from demur.population.gaussian import AS_PRINTED, CORRECTED
+from demur.population.paper_example import AS_PRINTED, CORRECTED
 
 
 class Case(NamedTuple):

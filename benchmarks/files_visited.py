@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import demur as dm
-from demur.cli.app import app
+from demur.cli import app
 
 PACKAGE = Path(dm.__file__).parent
 

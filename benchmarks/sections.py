@@ -18,6 +18,7 @@ from benchmarks.engines import engine, on_engine
 from benchmarks.fresh_data import exact_against_grid
 from benchmarks.paper_grid import tune_grid
 from benchmarks.processes import first_call, imports, memory
+from benchmarks.report_page import page, pairs
 from benchmarks.timing import Ratio, compare, compare_all, table
 from demur.guarantees import bootstrap
 
@@ -183,6 +184,8 @@ SECTIONS = {
     "hard-numpy": Section(partial(hard, "numpy"), (20_000, 200_000, 2_000_000)),
     "sweep": Section(sweep, (2_000,)),
     "growth": Section(growth, (20_000, 200_000)),
+    "report": Section(page, (20_000, 100_000, 1_000_000)),
+    "pairs": Section(pairs, (100_000,)),
     "imports": Section(imports, (0,)),
     "first-call": Section(first_call, (20_000,)),
     "memory": Section(memory, (2_000_000,)),

@@ -2,6 +2,11 @@
 
     python -m benchmarks.simulate_guarantees                     # all, 1,000 repetitions
     python -m benchmarks.simulate_guarantees tuning --repetitions 200 --sizes 100 1000
+    python -m benchmarks.simulate_guarantees tuning --only decades --runs runs/   # goes on later
+
+With ``--runs`` every repetition of *tuning*, *priors* and *clusters* is kept in that folder as soon
+as it is done: a call that was stopped, or asks for more repetitions, goes on where the last one
+ended. Runs of other code (of ``demur.guarantees``, or of the populations) are not reused.
 
 Seeds are fixed. A promise passes if its share of failures is at most delta plus three standard
 errors of a share measured in that many repetitions. The exit status is 1 if one does not.
@@ -13,8 +18,9 @@ import argparse
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from benchmarks.simulations.coverage import certificates, priors
+from benchmarks.simulations.coverage import certificates, clusters, priors
 from benchmarks.simulations.resampling import resampling
 from benchmarks.simulations.table import Options, percent
 from benchmarks.simulations.tuning import tuning
@@ -23,6 +29,7 @@ SECTIONS: dict[str, Callable[[Options], Iterator[list[str]]]] = {
     "tuning": tuning,
     "certificates": certificates,
     "priors": priors,
+    "clusters": clusters,
     "resampling": resampling,
 }
 
@@ -35,8 +42,11 @@ def main() -> int:
     parser.add_argument("--delta", type=float, default=0.05)
     parser.add_argument("--only", default="", help="part of a name, for 'tuning' and 'resampling'")
     parser.add_argument("--replicates", type=int, default=100, help="of each bootstrap")
+    parser.add_argument("--runs", type=Path, help="keep single repetitions in this folder")
     given = parser.parse_args()
-    options = Options(given.repetitions, given.sizes, given.delta, given.replicates, given.only)
+    options = Options(
+        given.repetitions, given.sizes, given.delta, given.replicates, given.only, given.runs
+    )
     failed = 0
     for name in given.section or SECTIONS:
         make = SECTIONS[name]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
+from scipy.special import ndtr
+from scipy.stats import multivariate_normal
 
 import demur as dm
 from benchmarks.simulations.populations import (
@@ -17,7 +20,18 @@ from benchmarks.simulations.populations import (
     Population,
     Truth,
 )
-from benchmarks.simulations.table import Options, generator, percent, share, verdict
+from benchmarks.simulations.table import (
+    Options,
+    decimal,
+    generator,
+    kept_runs,
+    mean,
+    numbers,
+    percent,
+    plain,
+    share,
+    verdict,
+)
 from demur import guarantees
 
 COST = dm.CostModel(reject_id=0.25, accept_ood=1, reject_ood=0, ood_prior=0.25)
@@ -79,35 +93,92 @@ def _certificate_holds(
 
 
 def priors(options: Options) -> Iterator[list[str]]:
-    """Prior intervals, exact, and DeLong's intervals, asymptotic: shares that miss the truth."""
-    yield ["quantity", "n", "misses", "limit", "ok"]
-    rule = dm.Rule((1.0,), 0.9)
+    """Prior intervals, promised and likely, and DeLong's, asymptotic: misses and mean widths."""
+    yield ["quantity", "n", "runs", "misses", "limit", "ok", "mean width"]
     area, other = _auroc(PAPER_G), _auroc(PAPER_MIX)
+    names = {
+        "OOD prior, paper g": True,
+        "OOD prior, paper g, likelihood (approximate)": False,
+        "OOD prior, two normal scores": True,
+        "OOD prior, two normal scores, likelihood (approximate)": False,
+        "AUROC of g, DeLong (approximate)": False,
+        "difference of two AUROCs, DeLong (approximate)": False,
+    }
     for n in options.sizes:
-        prior, one, two = [], [], []
-        for i in range(options.repetitions):
-            rng = generator(3, n, i)
-            sample, deployed = PAPER_G.draw(n, rng), PAPER_G.draw(n, rng)
-            # Each deployed input is OOD with probability 0.2, so their number varies.
-            is_ood = rng.random(n) < 0.2
-            mixed = np.where(is_ood[:, None], deployed.ood_scores, deployed.id_scores)
-            found = guarantees.estimate_prior(
-                rule, mixed, validation=sample, confidence=1 - options.delta
-            )
-            prior.append(0.2 not in found.interval)
-            both = PAPER_TWO.draw(n, rng)
-            g = both.score(1)
-            mix = dm.Sample(_mix(both.id_scores), both.id_loss, ood_scores=_mix(both.ood_scores))
-            compared = guarantees.compare_auroc(g, mix, confidence=1 - options.delta)
-            one.append(area not in compared.first.interval)
-            two.append(area - other not in compared.interval)
-        for name, missed in (
-            ("OOD prior from deployment scores", prior),
-            ("AUROC of g, DeLong", one),
-            ("difference of two AUROCs, DeLong", two),
+        run = partial(_intervals, n, options.delta, area, other)
+        runs = numbers(kept_runs(options, f"priors {n} {options.delta}", run))
+        for column, (name, promised) in enumerate(names.items()):
+            missed, width = runs[:, 2 * column].mean(), runs[:, 2 * column + 1]
+            ok = verdict(missed <= options.limit) if promised else "-"
+            cells = f"{n:,}", f"{len(runs):,}", percent(missed), percent(options.limit), ok
+            yield [name, *cells, decimal(mean(width))]
+
+
+def _intervals(n: int, delta: float, area: float, other: float, i: int) -> list[float | None]:
+    """Return whether each interval misses, and its width."""
+    rng = generator(3, n, i)
+    found: list[float] = []
+    for population, rule in ((PAPER_G, dm.Rule((1.0,), 0.9)), (CLOUDS, dm.Rule((0.6, 0.8), 0.7))):
+        sample, deployed = population.draw(n, rng), population.draw(n, rng)
+        # Each deployed input is OOD with probability 0.2, so their number varies.
+        is_ood = rng.random(n) < 0.2
+        mixed = np.where(is_ood[:, None], deployed.ood_scores, deployed.id_scores)
+        prior = guarantees.estimate_prior(
+            rule, mixed, validation=sample, confidence=1 - delta, rng=generator(3, n, i, 1)
+        )
+        for interval in (prior.interval, prior.likely):
+            found += [0.2 not in interval, interval.high - interval.low]
+    both = PAPER_TWO.draw(n, rng)
+    mix = dm.Sample(_mix(both.id_scores), both.id_loss, ood_scores=_mix(both.ood_scores))
+    compared = guarantees.compare_auroc(both.score(1), mix, confidence=1 - delta)
+    for interval, value in ((compared.first.interval, area), (compared.interval, area - other)):
+        found += [value not in interval, interval.high - interval.low]
+    return plain(found)
+
+
+def clusters(options: Options) -> Iterator[list[str]]:
+    """Certificates of a fixed rule from clustered rows: 30 ids of 50 rows each, ID and OOD.
+
+    Rows of an id are alike, or vary around it by half as much as ids do. "single rows" is what a
+    certificate would say that takes them for independent: it promises nothing.
+    """
+    yield ["rows of an id", "certified by", "runs", "a promise fails", "limit", "ok", "TPR", "FPR"]
+    for spread in (0.0, 0.5):
+        run = partial(_clustered, spread, options.delta)
+        runs = numbers(kept_runs(options, f"clusters {spread} {options.delta}", run))
+        for column, (name, promised) in enumerate(
+            {"single rows": False, "one row of each id": True, "mean over ids": True}.items()
         ):
-            ok = verdict(share(missed) <= options.limit)
-            yield [name, f"{n:,}", percent(share(missed)), percent(options.limit), ok]
+            failed, tpr, fpr = runs[:, 3 * column : 3 * column + 3].T
+            ok = verdict(failed.mean() <= options.limit) if promised else "-"
+            alike = "alike" if spread == 0 else "vary"
+            cells = f"{len(runs):,}", percent(failed.mean()), percent(options.limit), ok
+            yield [alike, name, *cells, f">= {decimal(mean(tpr))}", f"<= {decimal(mean(fpr))}"]
+
+
+def _clustered(spread: float, delta: float, i: int) -> list[float | None]:
+    rng = generator(5, round(10 * spread), i)
+    ids, rows, cut = 30, 50, 0.9
+    own = rng.normal(size=ids).repeat(rows)
+    foreign = rng.normal(2, 1, ids).repeat(rows)
+    wrong = rng.random(ids * rows) < ndtr(-1.5 + own)
+    scores, others = (one + spread * rng.normal(size=len(one)) for one in (own, foreign))
+    sample = dm.Sample(scores, wrong, ood_scores=others)
+    groups = np.arange(ids).repeat(rows), np.arange(ids, 2 * ids).repeat(rows)
+    rule, deviation = dm.Rule((1.0,), cut), np.sqrt(1 + spread**2)
+    tpr, fpr = float(ndtr(cut / deviation)), float(ndtr((cut - 2) / deviation))
+    # P(Z <= -1.5 + id and id + noise <= cut) for a standard normal Z.
+    corr = -1 / np.sqrt(2) / deviation
+    both = multivariate_normal.cdf([-1.5 / np.sqrt(2), cut / deviation], cov=[[1, corr], [corr, 1]])
+    found: list[float] = []
+    for given, per_id in ((None, "refuse"), (groups, "draw"), (groups, "mean")):
+        promise = guarantees.certify(
+            rule, sample, confidence=1 - delta, groups=given, per_id=per_id, rng=i
+        )
+        kept = tpr in promise.tpr and fpr in promise.fpr
+        kept = kept and float(both) / tpr in promise.selective_risk
+        found += [not kept, promise.tpr.low, promise.fpr.high]
+    return plain(found)
 
 
 def _mix(scores: np.ndarray) -> np.ndarray:

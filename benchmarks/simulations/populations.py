@@ -10,7 +10,7 @@ from scipy.special import betainc, ndtr
 from scipy.stats import multivariate_normal
 
 import demur as dm
-from demur.population.gaussian import CORRECTED
+from demur.population.paper_example import CORRECTED
 
 
 class Truth(NamedTuple):
@@ -129,6 +129,88 @@ def clouds() -> Population:
     return Population("two normal scores", draw, truth)
 
 
+def saturated() -> Population:
+    """Return a rounded doubt, zero for two rows in five, beside a continuous one.
+
+    Networks are often sure to all digits; thresholds lie between the ties or among them.
+    """
+    from scipy.stats import gamma
+
+    values = np.round(np.linspace(0, 1, 201), 3)
+    p_id = np.concatenate([[0.4], 0.6 * np.diff(betainc(1, 3, values))])
+    p_ood = np.concatenate([[0.1], 0.9 * np.diff(betainc(2, 2, values))])
+    risk = 0.01 + 0.5 * values
+
+    def draw(n: int, rng: np.random.Generator) -> dm.Sample:
+        r, foreign = rng.choice(201, n, p=p_id), rng.choice(201, n, p=p_ood)
+        return dm.Sample(
+            np.column_stack([values[r], rng.gamma(2, 1, n)]),
+            rng.random(n) < risk[r],
+            ood_scores=np.column_stack([values[foreign], rng.gamma(5, 1, n)]),
+        )
+
+    def truth(rule: dm.Rule) -> Truth:
+        a, b = rule.direction
+        left = rule.threshold - a * values
+        # Without weight on the continuous score the rounded one decides alone.
+        room = left / b if b > 0 else np.where(left >= 0, np.inf, -np.inf)
+        own, foreign = p_id * gamma.cdf(room, 2), p_ood * gamma.cdf(room, 5)
+        tpr = float(own.sum())
+        return Truth(tpr, float(foreign.sum()), _over(own @ risk, tpr))
+
+    return Population("saturated score", draw, truth)
+
+
+def decades() -> Population:
+    """Return two scores that span twelve decades: exponentials of 4.6 times a normal."""
+    cells = np.linspace(-8, 8, 4001)
+    p = np.exp(-(cells**2) / 2)
+    p /= p.sum()
+    shift = np.array([0.5, 2.0])
+    risk = ndtr(-1.8 + cells)
+
+    def draw(n: int, rng: np.random.Generator) -> dm.Sample:
+        z, foreign = rng.normal(size=(n, 2)), rng.normal(shift, 1, (n, 2))
+        wrong = rng.random(n) < ndtr(-1.8 + z[:, 0])
+        return dm.Sample(np.exp(4.6 * z), wrong, ood_scores=np.exp(4.6 * foreign))
+
+    def accepted(rule: dm.Rule, means: np.ndarray) -> np.ndarray:
+        """Share accepted at each value of the first score."""
+        a, b = rule.direction
+        left = rule.threshold - a * np.exp(4.6 * (cells + means[0]))
+        if b == 0:
+            return (left >= 0).astype(float)
+        room = np.log(np.maximum(left, 1e-300) / b) / 4.6
+        return np.where(left > 0, ndtr(room - means[1]), 0.0)
+
+    def truth(rule: dm.Rule) -> Truth:
+        own = p * accepted(rule, np.zeros(2))
+        tpr = float(own.sum())
+        return Truth(tpr, float(p @ accepted(rule, shift)), _over(own @ risk, tpr))
+
+    return Population("twelve decades", draw, truth)
+
+
+def in_sets(near: float = 0.7) -> Population:
+    """Return the two normal scores with OOD rows in a near and a far set; FPR is the larger."""
+    plain, far = clouds(), np.array([2.0, 3.0])
+
+    def draw(n: int, rng: np.random.Generator) -> dm.Sample:
+        one, count = plain.draw(n, rng), round(near * n)
+        sets = {"near": one.ood_scores[:count], "far": rng.normal(far, 1, (n - count, 2))}
+        return dm.Sample(one.id_scores, one.id_loss, ood_scores=sets)
+
+    def truth(rule: dm.Rule) -> Truth:
+        found = plain.truth(rule)
+        if rule.threshold == -np.inf:
+            return found
+        length = float(np.hypot(*rule.direction))
+        c, t = np.array(rule.direction) / length, rule.threshold / length
+        return found._replace(fpr=max(found.fpr, float(ndtr(t - c @ far))))
+
+    return Population("two OOD sets", draw, truth)
+
+
 def _over(part: float, whole: float) -> float:
     return float(part) / whole if whole > 0 else np.nan
 
@@ -137,3 +219,4 @@ PAPER_G = paper("paper, score g", [[0.0, 1.0]])
 PAPER_MIX = paper("paper, score r + 0.2 g", [[1.0, 0.2]])
 PAPER_TWO = paper("paper, scores (r, g)", [[1.0, 0.0], [0.0, 1.0]])
 TIES, GRADED, CLOUDS = ties(), graded(), clouds()
+SATURATED, DECADES, SETS = saturated(), decades(), in_sets()

@@ -4,51 +4,72 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import partial
+
+import numpy as np
 
 import demur as dm
 from benchmarks.simulations.populations import (
     CLOUDS,
+    DECADES,
     GRADED,
     PAPER_G,
     PAPER_TWO,
+    SATURATED,
+    SETS,
     TIES,
     Population,
     Truth,
 )
-from benchmarks.simulations.table import Options, decimal, generator, mean, percent, share, verdict
+from benchmarks.simulations.table import (
+    Options,
+    decimal,
+    generator,
+    kept_runs,
+    mean,
+    numbers,
+    percent,
+    plain,
+    verdict,
+)
 from demur import guarantees
+from demur._arrays import FloatArray
 
 TPR_FPR = dm.TprFprModel(0.7, 0.2)
 PRECISION = dm.PrecisionRecallModel(0.9, 0.7, ood_prior=0.25)
 COST = dm.CostModel(reject_id=0.25, accept_ood=1, reject_ood=0, ood_prior=0.25)
 
-CASES: list[tuple[Population, dm.TprFprModel | dm.PrecisionRecallModel | dm.CostModel]] = [
-    (PAPER_G, TPR_FPR),
-    (PAPER_G, PRECISION),
-    (PAPER_G, COST),
-    (TIES, TPR_FPR),
-    (GRADED, TPR_FPR),
-    (PAPER_TWO, TPR_FPR),
-    (PAPER_TWO, PRECISION),
-    (PAPER_TWO, COST),
-    (CLOUDS, TPR_FPR),
+CASES: list[tuple[Population, dm.RejectionModel, str]] = [
+    (PAPER_G, TPR_FPR, "TprFpr"),
+    (PAPER_G, PRECISION, "PrecisionRecall"),
+    (PAPER_G, COST, "Cost"),
+    (TIES, TPR_FPR, "TprFpr"),
+    (GRADED, TPR_FPR, "TprFpr"),
+    (PAPER_TWO, TPR_FPR, "TprFpr"),
+    (PAPER_TWO, PRECISION, "PrecisionRecall"),
+    (PAPER_TWO, COST, "Cost"),
+    (CLOUDS, TPR_FPR, "TprFpr"),
+    (SATURATED, TPR_FPR, "TprFpr"),
+    (DECADES, TPR_FPR, "TprFpr"),
+    (SETS, TPR_FPR.of_every_set(), "TprFpr, every set"),
+    (CLOUDS, PRECISION, "PrecisionRecall"),
 ]
 
 
-def breaks(model: object, truth: Truth) -> bool:
+def breaks(model: dm.RejectionModel, truth: Truth) -> bool:
     """Whether the population breaks a bound of the model."""
-    if isinstance(model, dm.TprFprModel):
-        return truth.tpr < float(model.min_tpr) or truth.fpr > float(model.max_fpr)
-    if isinstance(model, dm.PrecisionRecallModel):
-        precise = truth.precision(float(model.ood_prior)) >= float(model.min_precision)
-        return truth.tpr < float(model.min_recall) or not precise
-    return False
+    prior = float(model.ood_prior or 0)
+
+    def value(quantity: str) -> float:
+        # Of a rule that accepts nothing there is no precision, nor is it bounded.
+        return truth.precision(prior) if quantity == "precision" else getattr(truth, quantity)
+
+    return not all(bound.met_by(value(bound.quantity)) for bound in model.bounds)
 
 
-def objective(model: object, truth: Truth) -> float:
+def objective(model: dm.RejectionModel, truth: Truth) -> float:
     """Return what the model minimises: the expected cost, or else the selective risk."""
-    return truth.cost(model) if isinstance(model, dm.CostModel) else truth.selective_risk
+    return truth.selective_risk if model.cost is None else truth.cost(model)
 
 
 def tuning(options: Options) -> Iterator[list[str]]:
@@ -58,40 +79,35 @@ def tuning(options: Options) -> Iterator[list[str]]:
     all attempts. The share of failures among the proven is shown beside it.
     """
     yield [
-        "population", "model", "n", "plain: unable", "plain: breaks a bound",
-        "plain: true risk", "proven", "a promise fails", "limit", "ok", "fails, of the proven",
-        "promised risk", "true risk", "cost in risk",
+        "population", "model", "n", "runs", "plain: breaks a bound", "plain: true risk", "proven",
+        "a promise fails", "limit", "ok", "fails, of the proven", "promised risk", "true risk",
+        "cost in risk", "by tolerance limits",
     ]  # fmt: skip
-    for number, (population, model) in enumerate(CASES):
-        if options.only not in f"{population.name}, {type(model).__name__}":
+    for number, (population, model, title) in enumerate(CASES):
+        if options.only not in f"{population.name}, {title}":
             continue
         for n in options.sizes:
-            runs = [
-                _tuning_run(population, model, n, options.delta, seed=(1, number, n, i))
-                for i in range(options.repetitions)
-            ]
-            yield _tuning_row(population, model, n, runs, options)
+            runs = kept_runs(
+                options,
+                f"tuning {population.name} {title} {n} {options.delta}",
+                partial(_run, population, model, n, options.delta, number),
+            )
+            yield [population.name, title, f"{n:,}", *_cells(numbers(runs), options)]
 
 
-class TuningRun(NamedTuple):
-    """Plain and certified tuning on the same sample; None where no rule was found."""
-
-    plain: Truth | None
-    plain_broke: bool
-    certified: Truth | None
-    failed: bool
-    promised: float
-
-
-def _tuning_run(
-    population: Population, model: dm.TprFprModel, n: int, delta: float, *, seed: tuple[int, ...]
-) -> TuningRun:
+def _run(
+    population: Population, model: dm.RejectionModel, n: int, delta: float, number: int, i: int
+) -> list[float | None]:
+    """Return plain risk, whether it broke a bound, certified risk, failure, promise, method."""
+    seed = (1, number, n, i)
     sample = population.draw(n, generator(*seed))
+    plainly = broke = risk = promised = by_limits = math.nan
+    failed = False
     try:
-        plain = population.truth(dm.tune(sample, model).rule)
+        truth = population.truth(dm.tune(sample, model).rule)
+        plainly, broke = objective(model, truth), float(breaks(model, truth))
     except dm.InfeasibleError:
-        plain = None
-    broke = plain is not None and breaks(model, plain)
+        pass
     try:
         found = guarantees.tune_certified(
             sample,
@@ -101,38 +117,28 @@ def _tuning_run(
             rng=generator(*seed, 1),
         )
     except dm.InfeasibleError:
-        return TuningRun(plain, broke, None, False, math.nan)
+        return plain([plainly, broke, risk, failed, promised, by_limits])
     truth = population.truth(found.rule)
     failed = breaks(model, truth) or truth.selective_risk > found.selective_risk
-    promised = found.selective_risk
-    if found.expected_cost is not None:
-        promised = found.expected_cost
-        failed |= truth.cost(model) > promised
-    return TuningRun(plain, broke, truth, failed, promised)
+    failed |= objective(model, truth) > found.objective
+    by_limits = float(found.method == "tolerance limits")
+    return plain([plainly, broke, objective(model, truth), failed, found.objective, by_limits])
 
 
-def _tuning_row(
-    population: Population, model: object, n: int, runs: list[TuningRun], options: Options
-) -> list[str]:
-    failures = share(run.failed for run in runs)
-    extra = [
-        objective(model, run.certified) - objective(model, run.plain)
-        for run in runs
-        if run.plain is not None and run.certified is not None
-    ]
+def _cells(runs: FloatArray, options: Options) -> list[str]:
+    plainly, broke, risk, failed, promised, by_limits = runs.T
+    proven, failures = ~np.isnan(risk), float(failed.mean())
     return [
-        population.name,
-        type(model).__name__.removesuffix("Model"),
-        f"{n:,}",
-        percent(share(run.plain is None for run in runs)),
-        percent(share(run.plain_broke for run in runs)),
-        decimal(mean(objective(model, run.plain) for run in runs if run.plain)),
-        percent(share(run.certified is not None for run in runs)),
+        f"{len(runs):,}",
+        percent(mean(broke)),
+        decimal(mean(plainly)),
+        percent(float(proven.mean())),
         percent(failures),
         percent(options.limit),
         verdict(failures <= options.limit),
-        percent(mean(float(run.failed) for run in runs if run.certified)),
-        decimal(mean(run.promised for run in runs)),
-        decimal(mean(objective(model, run.certified) for run in runs if run.certified)),
-        decimal(mean(extra)),
+        percent(mean(failed[proven])),
+        decimal(mean(promised)),
+        decimal(mean(risk)),
+        decimal(mean(risk - plainly)),
+        percent(mean(by_limits)),
     ]

@@ -8,13 +8,21 @@ if TYPE_CHECKING:
     from demur import detectors as detectors
     from demur import errors as errors
     from demur import guarantees as guarantees
+    from demur import learn as learn
     from demur import losses as losses
     from demur import metrics as metrics
     from demur import population as population
     from demur import report as report
     from demur import sources as sources
+    from demur import watch as watch
+    from demur.core.box import BoxRule
     from demur.core.models import Bound, ExpectedCost, RejectionModel
-    from demur.core.paper_models import CostModel, PrecisionRecallModel, TprFprModel
+    from demur.core.paper_models import (
+        CostModel,
+        PrecisionRecallModel,
+        RiskFprModel,
+        TprFprModel,
+    )
     from demur.core.rates import OperatingPoint, evaluate
     from demur.core.rule import Rule
     from demur.core.sample import Sample
@@ -30,18 +38,19 @@ if TYPE_CHECKING:
     )
     from demur.report import Report
     from demur.sources.open import open_source
+    from demur.tuning.by_group import tune_by_group
     from demur.tuning.frontier import Frontier, frontier
     from demur.tuning.prepared import Prepared, prepare
-    from demur.tuning.result import Certificate, Exact, Grid, Tuning
+    from demur.tuning.result import Exact, Grid, SearchCertificate, Tuning
+    from demur.tuning.result import SearchCertificate as Certificate  # noqa: F401
     from demur.tuning.tune import tune
-    from demur.versions import show_versions
 
 __version__: str
 """The version that is installed."""
 
 __all__ = [
     "Bound",
-    "Certificate",
+    "BoxRule",
     "CostModel",
     "DemurError",
     "Exact",
@@ -58,10 +67,12 @@ __all__ = [
     "Prepared",
     "RejectionModel",
     "Report",
+    "RiskFprModel",
     "Rule",
     "Sample",
     "ScoreSource",
     "ScoreUnitsWarning",
+    "SearchCertificate",
     "TprFprModel",
     "Tuning",
     "evaluate",
@@ -70,11 +81,13 @@ __all__ = [
     "prepare",
     "show_versions",
     "tune",
+    "tune_by_group",
 ]
 
 _NAMES = {
+    "core.box": ("BoxRule",),
     "core.models": ("Bound", "ExpectedCost", "RejectionModel"),
-    "core.paper_models": ("CostModel", "PrecisionRecallModel", "TprFprModel"),
+    "core.paper_models": ("CostModel", "PrecisionRecallModel", "RiskFprModel", "TprFprModel"),
     "core.rates": ("OperatingPoint", "evaluate"),
     "core.rule": ("Rule",),
     "core.sample": ("Sample",),
@@ -90,23 +103,27 @@ _NAMES = {
     ),
     "report": ("Report",),
     "sources.open": ("open_source",),
+    "tuning.by_group": ("tune_by_group",),
     "tuning.frontier": ("Frontier", "frontier"),
     "tuning.prepared": ("Prepared", "prepare"),
-    "tuning.result": ("Certificate", "Exact", "Grid", "Tuning"),
+    "tuning.result": ("Exact", "Grid", "SearchCertificate", "Tuning"),
     "tuning.tune": ("tune",),
-    "versions": ("show_versions",),
 }
-_PLACES = {name: place for place, names in _NAMES.items() for name in names}
+_PLACES = {name: (place, name) for place, names in _NAMES.items() for name in names}
+# The name under which the search first told how sure it is; promises have others.
+_PLACES["Certificate"] = ("tuning.result", "SearchCertificate")
 _ROOMS = (
     "adapters",
     "detectors",
     "errors",
     "guarantees",
+    "learn",
     "losses",
     "metrics",
     "population",
     "report",
     "sources",
+    "watch",
 )
 
 
@@ -120,9 +137,57 @@ def __getattr__(name: str) -> Any:
         return version("demur")
     if name not in _PLACES:
         raise AttributeError(f"module 'demur' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"demur.{_PLACES[name]}"), name)
+    place, known_as = _PLACES[name]
+    found = globals()[name] = getattr(import_module(f"demur.{place}"), known_as)
     return found
 
 
 def __dir__() -> list[str]:
     return sorted([*__all__, *_ROOMS, "__version__"])
+
+
+_PACKAGES = (
+    "numpy",
+    "scipy",
+    "narwhals",
+    "click",
+    "pyarrow",
+    "matplotlib",
+    "scikit-learn",
+    "torch",
+    "onnx",
+    "faiss-cpu",
+)
+
+
+def versions() -> dict[str, str]:
+    """Return the engine and the versions of what demur uses, without importing the packages."""
+    import platform
+
+    from demur._kernels.engines import engine_name
+
+    return {
+        "demur": _version("demur"),
+        "engine": engine_name(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: _version(name) for name in _PACKAGES},
+    }
+
+
+def show_versions() -> None:
+    """Print what a bug report should contain, first of all the engine in use."""
+    table = versions()
+    width = max(map(len, table))
+    for name, value in table.items():
+        print(f"{name:<{width}}  {value}")
+
+
+def _version(name: str) -> str:
+    # Costs more than all of demur to import, so only when asked.
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

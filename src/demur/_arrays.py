@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import wraps
 from inspect import signature
@@ -103,17 +103,16 @@ def nonnegative_vector(name: str, values: Any, *, length: int | None = None) -> 
 def score_matrix(
     name: str, values: Any, *, columns: int | None = None, strict: bool = True
 ) -> FloatArray:
-    """Return scores as an (n, k) float64 matrix, k = 1 or 2; +inf is a legal score.
+    """Return scores as an (n, k) float64 matrix, k >= 1; +inf is a legal score.
 
     Unless `strict`, values that are no scores (NaN, -inf) stay.
     """
     array = real_array(name, values)
     if array.ndim == 1:
         array = array.reshape(-1, columns or 1) if array.size == 0 else array[:, None]
-    if array.ndim != 2 or array.shape[1] not in (1, 2):
+    if array.ndim != 2 or array.shape[1] == 0:
         raise InvalidInputError(
-            f"{name} must hold one or two scores a row, shape (n,), (n, 1) or (n, 2); "
-            f"got shape {array.shape}"
+            f"{name} must hold the scores of a row, shape (n,) or (n, k); got shape {array.shape}"
         )
     if columns is not None and array.shape[1] != columns:
         raise InvalidInputError(
@@ -223,6 +222,24 @@ def refuse(name: str, array: npt.NDArray[Any], bad: Any, what: str) -> None:
         more = f" (and {count - 1} more rows)" if count > 1 else ""
         shown = np.array2string(array[row]) if array.ndim > 1 else repr(array.tolist()[row])
         raise InvalidInputError(f"{name}[{row}] {what}: {shown}{more}")
+
+
+def data_frame(columns: Mapping[str, Any], backend: str | None) -> Any:
+    """Return columns as a frame of pandas or Polars; by default of whichever is installed."""
+    from importlib.util import find_spec
+
+    import narwhals as nw
+
+    if backend is None:
+        found = [name for name in ("pandas", "polars") if find_spec(name)]
+        if not found:
+            raise InvalidInputError("to_frame needs pandas or polars, and neither is installed")
+        backend = found[0]
+    if backend not in ("pandas", "polars", "pyarrow"):
+        raise InvalidInputError(f"backend must be 'pandas', 'polars' or 'pyarrow', got {backend!r}")
+    if not find_spec(backend):
+        raise InvalidInputError(f"backend={backend!r}: that package is not installed")
+    return nw.from_dict(dict(columns), backend=backend).to_native()  # type: ignore[arg-type]
 
 
 def _scores(count: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -37,6 +38,27 @@ def write_atomically(
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+_unfinished: set[str] = set()
+
+
+def unfinished(path: str) -> str:
+    """Remember a file or folder that is to be gone in the end, however a command ends."""
+    _unfinished.add(path)
+    return path
+
+
+def finished(path: str) -> None:
+    """Forget a path that is gone, or whole."""
+    _unfinished.discard(path)
+
+
+def remove_unfinished() -> None:
+    """Remove all that is half written."""
+    for path in tuple(_unfinished):
+        with suppress(OSError):
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` once the block has ended without an error.
@@ -48,13 +70,10 @@ def replacing(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Bi
     target = Path(path)
     if new and target.exists():
         raise _exists(target)
+    # Known before it exists, so that no moment is left at which it would stay behind.
+    part = unfinished(str(target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")))
     try:
-        handle, part = tempfile.mkstemp(
-            dir=target.parent, prefix=f".{target.name}.", suffix=".part"
-        )
-    except OSError as error:
-        raise InvalidInputError(f"cannot write {str(target)!r}: {error.strerror}") from None
-    try:
+        handle = _new_file(part, target)
         with os.fdopen(handle, "wb") as file:
             yield file
         os.chmod(part, 0o666 & ~_umask())
@@ -66,6 +85,15 @@ def replacing(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Bi
         with suppress(FileNotFoundError):
             os.unlink(part)
         raise
+    finally:
+        finished(part)
+
+
+def _new_file(part: str, target: Path) -> int:
+    try:
+        return os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {str(target)!r}: {error.strerror}") from None
 
 
 def _place_new(part: str, target: Path) -> None:
@@ -99,8 +127,11 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:
         raise InvalidInputError(f"cannot write {str(target)!r}: {error.strerror}") from None
     try:
+        unfinished(part)
         (fresh := Path(part, "new")).mkdir()
         yield fresh
+        # From here on it may hold the only copy of an older folder.
+        finished(part)
         if target.exists():
             os.rename(target, Path(part, "old"))
         try:
@@ -111,6 +142,7 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             raise
     finally:
         shutil.rmtree(part)
+        finished(part)
 
 
 def check_target(path: str | os.PathLike[str]) -> None:

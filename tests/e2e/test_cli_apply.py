@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-from commands import ENVIRONMENT, command, make_table, rows_of, run, write_table
+from commands import ENVIRONMENT, command, make_table, rows_of, run, run_here, write_table
 
 import demur as dm
 
@@ -108,6 +108,47 @@ def test_missing_scores(folder):
     assert done.stdout == "k,accept\n1,true\n2,false\n3,false\n4,false\n"
 
 
+@pytest.mark.parametrize("missing", ["raise", "error"])
+def test_missing_scores_by_the_words_of_python(folder, missing):
+    (folder / "s.csv").write_text("msp,knn\n0.1,0.2\n0.1,\n")
+    done = run_here(folder, "apply", "r.json", "s.csv", "--missing", missing, "-o", "o.csv")
+    assert done.returncode == 2 and "column 'knn', row 1 is nan" in done.stderr
+    assert not (folder / "o.csv").exists()
+
+
+def test_text_as_polars_keeps_it_goes_to_csv(folder):
+    names = pa.array(["a,b", None]).cast(pa.string_view())
+    raw = pa.array([b"x", b"y"]).cast(pa.binary_view())
+    table = pa.table({"msp": [0.1, 9.0], "knn": [0.2, 9.0], "name": names, "raw": raw})
+    pa.feather.write_feather(table, folder / "s.feather")
+    done = run_here(folder, "apply", "r.json", "s.feather", "-o", "o.csv")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "o.csv").read_text().splitlines()[1:] == [
+        '0.1,0.2,"a,b","x",true',
+        '9,9,,"y",false',
+    ]
+
+
+def test_json_lines_are_json_whatever_the_numbers(folder):
+    columns = {
+        "msp": [0.1, np.inf],
+        "knn": [0.2, 0.2],
+        "other": [np.nan, -np.inf],
+        "many": [[1.0, np.inf], [np.nan]],
+    }
+    pa.parquet.write_table(pa.table(columns), folder / "s.parquet")
+    done = run_here(folder, "apply", "r.json", "s.parquet", "-o", "o.jsonl")
+    assert done.returncode == 0, done.stderr
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    lines = (folder / "o.jsonl").read_text().splitlines()
+    rows = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert [row["accept"] for row in rows] == [True, False]
+    assert rows[1] == {"msp": None, "knn": 0.2, "other": None, "many": [None], "accept": False}
+
+
 def test_rows_are_counted_over_batches(folder):
     n = 300_000
     scores = np.zeros(n)
@@ -148,7 +189,8 @@ def test_lists_go_to_parquet_but_not_to_csv(folder):
     assert run(folder, "apply", "r.json", "s.parquet", "-o", "o.parquet").returncode == 0
 
 
-def test_a_stopped_run_leaves_nothing_behind(folder):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_run_leaves_nothing_behind(folder, number):
     zeros = np.zeros(4_000_000)
     pa.parquet.write_table(pa.table({"msp": zeros, "knn": zeros}), folder / "s.parquet")
     process = subprocess.Popen(
@@ -156,9 +198,33 @@ def test_a_stopped_run_leaves_nothing_behind(folder):
     )
     while not list(folder.glob(".o.csv.*")) and process.poll() is None:
         time.sleep(0.01)
-    process.terminate()
-    assert process.wait() == 128 + signal.SIGTERM
+    process.send_signal(number)
+    assert process.wait() == 128 + number
     assert sorted(p.name for p in folder.iterdir()) == ["r.json", "s.parquet"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "jsonl"])
+def test_a_score_of_weight_zero_need_not_be_there(folder, ending):
+    """Not by any command that reads a rule, whether or not other files have the column."""
+    rule = dm.Rule((0.0, -0.5), -0.25, score_names=("msp", "knn_conf"), confidence=("knn_conf",))
+    rule.save(folder / "r.json")
+    table = make_table(1)
+    expected = [-0.5 * row.knn_conf <= -0.25 for row in rows_of(table)]
+    for name, kept in {"with": table, "without": table.drop_columns(["msp"])}.items():
+        write_table(kept, folder / f"{name}.{ending}")
+        out = f"{name}-out.{'npz' if ending == 'npz' else 'parquet'}"
+        done = run_here(folder, "apply", "r.json", f"{name}.{ending}", "-o", out)
+        assert done.returncode == 0, done.stderr
+        assert read_back(folder / out)["accept"].to_pylist() == expected
+    columns = ["--loss", "is_wrong", "--ood", "is_ood", "--json"]
+    data = [f"with.{ending}", f"without.{ending}"]
+    for command_, more in {"evaluate": [], "certify": [], "prior": ["--deployed", data[1]]}.items():
+        both = [run_here(folder, command_, "r.json", name, *columns, *more) for name in data]
+        assert [done.returncode for done in both] == [0, 0], both[1].stderr
+        one, other = (json.loads(done.stdout) for done in both)
+        # The rule said is that of the columns that are there.
+        assert other.pop("rule")["score_names"] == ["knn_conf"]
+        assert {name: one[name] for name in other} == other
 
 
 def test_columns_called_alike_are_refused(folder):

@@ -15,8 +15,8 @@ BOUNDS = ["--min-tpr", ".8", "--max-fpr", ".1"]
 TUNE = ["tune", "s.csv", "--scores", "msp,knn", *ROLES, *BOUNDS]
 
 
-def done(folder, *arguments, code=0):
-    found = run_here(folder, *arguments)
+def done(folder, *arguments, code=0, given=b""):
+    found = run_here(folder, *arguments, given=given)
     assert found.returncode == code, (found.stdout, found.stderr)
     return found
 
@@ -42,6 +42,121 @@ def test_tune_writes_where_the_rule_comes_from(folder):
     counted = dm.Rule.load(folder / "counted.json").card
     assert counted.columns == {"loss": "is_wrong", "ood": "set"}
     assert counted.model == rule.card.model and counted.to_data()["rows"]["id"] == 240
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_every_command_reads_standard_input(folder, ending):
+    """What it says of a pipe is what it says of the file."""
+    done(folder, *TUNE, "-o", "r.json", "--counts", "c.json")
+    given = {}
+    for name, seed in (("s", 0), ("fresh", 5)):
+        write_table(make_table(seed), folder / f"{name}.{ending}")
+        given[f"{name}.{ending}"] = (folder / f"{name}.{ending}").read_bytes()
+    given |= {name: (folder / name).read_bytes() for name in ("r.json", "c.json")}
+    s, fresh = f"s.{ending}", f"fresh.{ending}"
+    roles = ["--scores", "msp,knn", *ROLES, *BOUNDS]
+    calls = [
+        (["tune", s, *roles], s),
+        (["tune", s, *roles, "-o", "-"], s),
+        (["evaluate", "r.json", fresh], fresh),
+        (["evaluate", "r.json", fresh], "r.json"),
+        (["certify", "r.json", fresh], fresh),
+        (["certify", "r.json", fresh], "r.json"),
+        (["prior", "r.json", fresh, "--deployed", s], s),
+        (["prior", "r.json", fresh, "--deployed", s], fresh),
+        (["compare", s, "--scores", "msp", "--scores", "knn", *ROLES], s),
+        (["estimate", s, *roles, "--folds", "2", "--replicates", "3"], s),
+        (["retune", "c.json", *BOUNDS], "c.json"),
+        (["apply", "r.json", fresh, "-o", "out.csv"], fresh),
+        (["apply", "r.json", fresh, "-o", "out.csv"], "r.json"),
+    ]
+    for call, name in calls:
+        expected = run_here(folder, *call)
+        files = {path: path.read_bytes() for path in folder.glob("out.*")}
+        for path in files:
+            path.unlink()
+        piped = ["-" if word == name else word for word in call]
+        found = run_here(folder, *piped, given=given[name])
+        if call[-1] != "-":
+            assert found.stdout == expected.stdout, piped
+        assert found.returncode == expected.returncode
+        assert found.stderr == expected.stderr.replace(f"card of {name}", "card of -")
+        assert {path: path.read_bytes() for path in folder.glob("out.*")} == files
+        for path in files:
+            path.unlink()
+    assert not (folder / "-").exists()
+    refused = done(folder, "evaluate", "-", "-", given=given["r.json"], code=2)
+    assert "standard input, which is the rule already" in refused.stderr
+
+
+def test_commands_make_a_pipe(folder):
+    """Tune, decide and judge without a file between."""
+    first, *others = (
+        subprocess.list2cmdline(command(*words))
+        for words in (
+            [*TUNE, "-o", "-"],
+            ["apply", "-", "fresh.csv"],
+            ["evaluate", "r.json", "-", "--json"],
+        )
+    )
+    done(folder, *TUNE, "-o", "r.json")
+    piped = subprocess.run(
+        f"set -o pipefail; {first} | {others[0]} | {others[1]}",
+        shell=True,
+        executable="/bin/bash",
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    expected = done(folder, "evaluate", "r.json", "fresh.csv", "--json", code=3)
+    assert (piped.returncode, json.loads(piped.stdout)) == (3, json.loads(expected.stdout))
+    assert "Traceback" not in piped.stderr
+
+
+@pytest.mark.parametrize("scores", ["knn", "msp,knn"])
+def test_a_rule_from_counts_has_the_card_of_its_rows(folder, scores):
+    tune = ["tune", "s.csv", "--scores", scores, *ROLES, *BOUNDS, "--id", "image"]
+    done(folder, *tune, "--counts", "c.json", "-o", "r.json")
+    done(folder, "retune", "c.json", "--min-tpr", ".7", "--max-fpr", ".2", "-o", "again.json")
+    first, again = (dm.Rule.load(folder / name).card.to_data() for name in ("r.json", "again.json"))
+    assert again["model"] == dm.TprFprModel(0.7, 0.2).to_data()
+    assert again["columns"] == {"loss": "is_wrong", "ood": "set", "id": "image"}
+    # Where rows lie is told by decision, and counts do not know the rows.
+    differ = {"model", "points", "created", "reference"}
+    assert {k: v for k, v in first.items() if k not in differ} == {
+        k: v for k, v in again.items() if k not in differ
+    }
+    judged = done(folder, "evaluate", "again.json", "s.csv", "--json")
+    shown = json.loads(judged.stdout)
+    assert shown["tuning_rows"] == 1 and "these rows made the rule" in judged.stderr
+    for rate, value in again["points"]["tuned"].items():
+        assert shown["point"][rate] == value
+    # Counts of before have none, and tune all the same.
+    counts = json.loads((folder / "c.json").read_text())
+    del counts["card"]
+    (folder / "old.json").write_text(json.dumps(counts))
+    done(folder, "retune", "old.json", "--min-tpr", ".7", "--max-fpr", ".2", "-o", "o.json")
+    assert dm.Rule.load(folder / "o.json") == dm.Rule.load(folder / "again.json")
+    counts["card"] = {"fingerprint": 3}
+    (folder / "bad.json").write_text(json.dumps(counts))
+    bad = done(folder, "retune", "bad.json", "--min-tpr", ".7", "--max-fpr", ".2", code=2)
+    assert "fingerprint" in bad.stderr
+
+
+def test_streamed_rows_that_made_the_rule_are_noticed(folder):
+    done(folder, *TUNE, "-o", "r.json")
+    done(folder, *TUNE, "--engine", "duckdb", "-o", "streamed.json")
+    for rule in ("r.json", "streamed.json"):
+        for more in ([], ["--engine", "duckdb"], ["--by", "label"]):
+            same = done(folder, "evaluate", rule, "s.csv", *more, "--json")
+            assert json.loads(same.stdout)["tuning_rows"] == 1
+            assert same.stderr.count("these rows made the rule") == 1
+            fresh = done(folder, "evaluate", rule, "fresh.csv", *more, "--json", code=3)
+            assert json.loads(fresh.stdout)["tuning_rows"] == 0
+            assert "made the rule" not in fresh.stderr
+        refused = done(folder, "certify", rule, "s.csv", code=2)
+        assert "these rows made the rule" in refused.stderr
 
 
 def test_a_guaranteed_rule_remembers_its_promise_and_all_of_its_rows(tmp_path):

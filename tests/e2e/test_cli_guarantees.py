@@ -116,7 +116,7 @@ def test_tune_with_a_guarantee(tmp_path):
     done = run(tmp_path, *tune, *bounds)
     said = " ".join(done.stdout.split())
     assert "With probability 0.95 over the choice of rows, in the population tpr >= 0.5" in said
-    assert "on 1,680 ID and 840 OOD rows set aside to test it" in said
+    assert "on 1,920 ID and 960 OOD rows set aside to test it" in said
     shown = float(said.partition("the selective risk is at most ")[2].split()[0].rstrip("."))
     assert 0 <= shown - result["guarantee"]["selective_risk"] < 1e-5
     write_table(make_table(seed=1, n_id=30, n_ood=10), tmp_path / "few.parquet")
@@ -136,7 +136,8 @@ def test_a_guarantee_that_cannot_be_given_writes_nothing(tmp_path):
     files = ["-o", "no.json", "--report", "no.html", "--counts", "no.counts"]
     for data, extra, message in [
         ("s.parquet", ["--guarantee", "1.5"], "'--guarantee': '1.5' is not between 0 and 1"),
-        ("s.parquet", ["--guarantee", ".9", "--fpr-of", "worst"], "all OOD rows together"),
+        ("s.parquet", ["--guarantee", ".9", "--per-id", "draw"], "--per-id needs --id"),
+        ("s.parquet", ["--per-id", "draw"], "--per-id is about --guarantee"),
         ("pairs.parquet", ["--guarantee", ".9", "--id", "patient"], "ids in"),
     ]:
         refused = run(tmp_path, "tune", data, *bounds, *extra, *files)
@@ -156,3 +157,100 @@ def test_a_rule_that_accepts_nothing_promises_its_cost_only(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "expected cost is at most 0.00000." in done.stdout
     assert "undefined" not in done.stdout and "selective risk" not in done.stdout
+
+
+SETS = ["--loss", "is_wrong", "--ood", "set"]
+
+
+def test_every_set_is_certified_and_promised(tmp_path):
+    table = make_table(seed=3, n_id=1500, n_ood=900)
+    write_table(table, tmp_path / "s.parquet")
+    write_table(make_table(seed=4, n_id=1500, n_ood=900), tmp_path / "fresh.parquet")
+    bounds = ["--scores", "msp,knn", *SETS, "--min-tpr", ".4", "--max-fpr", ".5"]
+    worst = [*bounds, "--fpr-of", "worst"]
+    done = run(tmp_path, "tune", "s.parquet", *worst, "--guarantee", ".9", "-o", "r.json")
+    assert done.returncode == 0, done.stderr
+    assert "fpr <= 0.5 of every set" in done.stdout
+    # The card knows how the rule was tuned.
+    columns = ["certify", "r.json", "fresh.parquet", *SETS, "--json"]
+    found = json.loads(run(tmp_path, *columns).stdout)
+    assert found["worst"] and "fpr <= 0.5 of every set" in found["met"]
+    assert found["fpr"]["high"] == max(one["high"] for one in found["fpr_by_set"].values())
+    pooled = json.loads(run(tmp_path, *columns, "--min-tpr", ".4", "--max-fpr", ".5").stdout)
+    assert not pooled["worst"] and pooled["fpr"]["high"] < found["fpr"]["high"]
+    said = run(tmp_path, *columns[:-1], "--fpr-of", "worst").stdout
+    assert "largest FPR of a set" in said
+
+
+def test_rows_that_share_an_id_are_refused_or_every_id_counts_once(tmp_path):
+    table = make_table(seed=3, n_id=1500, n_ood=900)
+    write_table(table, tmp_path / "s.parquet")
+    ids = pa.array([f"{kind}{i // 3}" for i, kind in enumerate(table.column("set").to_pylist())])
+    write_table(table.append_column("patient", ids), tmp_path / "by.parquet")
+    rule = dm.Rule((1.0, 1.0), 1.0, score_names=("msp", "knn"))
+    rule.save(tmp_path / "r.json")
+    certify = ["certify", "r.json", "by.parquet", *SETS, "--id", "patient"]
+    refused = run(tmp_path, *certify)
+    assert refused.returncode == 2 and "say with --per-id what to promise" in refused.stderr
+    alone = json.loads(run(tmp_path, *certify[:-2], "--json").stdout)
+    for way in ("draw", "mean"):
+        found = json.loads(run(tmp_path, *certify, "--per-id", way, "--json").stdout)
+        assert found["caveat"].startswith("Every id counts once")
+        assert found["tpr"]["low"] < alone["tpr"]["low"]
+    in_use = ["--deployed", "s.parquet", "--json"]
+    wider = json.loads(run(tmp_path, *certify, "--per-id", "mean", *in_use).stdout)["ood_prior"]
+    alone = json.loads(run(tmp_path, *certify[:-2], *in_use).stdout)["ood_prior"]
+    assert wider[1] - wider[0] > 1.2 * (alone[1] - alone[0])
+    prior = ["prior", *certify[1:3], "--ood", "set", *certify[-2:], *in_use, "--level", ".975"]
+    told = json.loads(run(tmp_path, *prior).stdout)
+    assert [told["low"], told["high"]] == wider
+    asked = ["--scores", "msp,knn", *SETS, "--min-tpr", ".4", "--max-fpr", ".5"]
+    page = [*asked, "--holdout", ".5", "--id", "patient", "--report", "page.html"]
+    assert run(tmp_path, "tune", "by.parquet", *page).returncode == 0
+    assert "Every id counts once" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_compared_methods_are_drawn_by_id(tmp_path):
+    table = make_table(seed=3, n_id=120, n_ood=60)
+    doubled = pa.concat_tables([table] * 4)
+    ids = pa.array([f"p{i % 180}" for i in range(720)])
+    write_table(doubled.append_column("patient", ids), tmp_path / "by.parquet")
+    asked = ["--scores", "msp", "--scores", "knn", *COLUMNS, "--min-tpr", ".4", "--max-fpr", ".6"]
+    compare = ["compare", "by.parquet", *asked, "--replicates", "300", "--json"]
+    alone, by_id = (
+        json.loads(run(tmp_path, *compare, *more).stdout)["differences"]
+        for more in ([], ["--id", "patient"])
+    )
+    width = [one[0]["interval"]["high"] - one[0]["interval"]["low"] for one in (alone, by_id)]
+    # Four times the rows, but not four times as much is known.
+    assert width[1] > 1.4 * width[0]
+    assert [one["quantity"] for one in alone][1:] == ["AUROC"] and len(by_id) == 1
+
+
+def test_precision_is_certified_over_the_priors_of_inputs_in_use(tmp_path):
+    for seed, name in ((3, "s"), (4, "live")):
+        write_table(make_table(seed=seed, n_id=1500, n_ood=900), tmp_path / f"{name}.parquet")
+    dm.Rule((1.0, 1.0), 1.0, score_names=("msp", "knn")).save(tmp_path / "r.json")
+    certify = ["certify", "r.json", "s.parquet", *COLUMNS, "--json"]
+    found = json.loads(run(tmp_path, *certify, "--deployed", "live.parquet").stdout)
+    low, high = found["ood_prior"]
+    # Three in eight inputs in use are OOD.
+    assert low < 0.375 < high and high - low < 0.25
+    shared = ["--level", ".975", "--prior-range", repr(low), repr(high)]
+    again = json.loads(run(tmp_path, *certify, *shared).stdout)
+    assert found["precision"] == again["precision"] and found["confidence"] == 0.95
+    prior = ["prior", "r.json", "s.parquet", "--ood", "is_ood", "--deployed", "live.parquet"]
+    told = json.loads(run(tmp_path, *prior, "--level", ".975", "--json").stdout)
+    assert (told["low"], told["high"]) == (low, high)
+    assert low < told["likely"]["low"] < told["likely"]["high"] < high
+
+
+def test_tuning_with_a_guarantee_is_planned_from_a_pilot_sample(tmp_path):
+    write_table(make_table(seed=3, n_id=300, n_ood=200), tmp_path / "s.parquet")
+    plan = ["plan", "s.parquet", "--scores", "msp,knn", *COLUMNS, "--min-tpr", ".5"]
+    plan += ["--max-fpr", ".3", "--rows", "8", "8", "--rows", "2000", "1500", "--draws", "5"]
+    few, many = json.loads(run(tmp_path, *plan, "--json").stdout)["tuning"]
+    assert few["found"] == 0 and many["found"] == 1 and 0 <= many["above_best"] < 0.1
+    said = run(tmp_path, *plan).stdout
+    assert "With 2,000 ID and 1,500 OOD rows a rule with tpr >= 0.5 and fpr <= 0.3 is found" in said
+    assert run(tmp_path, "plan", "--min-tpr", ".5", "--rows", "9", "9").returncode == 2

@@ -69,8 +69,15 @@ def test_rows_of_one_id_stay_in_one_fold(tmp_path):
     assert found["cross"]["held_out"]["tpr"] == folds.held_out.tpr
     thresholds = [fold["rule"]["threshold"] for fold in found["cross"]["folds"]]
     assert thresholds == [fold.rule.threshold for fold in folds.folds]
-    assert "intervals are too narrow" in done(tmp_path, "estimate", *common, "patient", *few)
-    assert "too narrow" not in done(tmp_path, "estimate", *common, "image", *few)
+    drawn = "Replicates drew ids, each with all its rows"
+    assert drawn in done(tmp_path, "estimate", *common, "patient", *few)
+    assert drawn not in done(tmp_path, "estimate", *common, "image", *few)
+    groups = patient[~ood], patient[ood]
+    again = guarantees.bootstrap(
+        sample_of(table, ["knn"]), MODEL, rng=3, replicates=3, groups=groups
+    )
+    risk = again.measures["selective_risk"]
+    assert found["bootstrap"]["measures"]["selective_risk"]["estimate"] == risk.estimate
     statements = json.loads(done(tmp_path, "report", *common, "patient", "--json"))["promises"]
     cross = next(s for s in statements["statements"] if s["key"] == "cross")
     assert cross["rates"]["selective risk"]["value"] == folds.held_out.selective_risk
@@ -176,10 +183,10 @@ def test_prior_from_unlabelled_rows(tmp_path):
     # No loss is needed to tell ID from OOD.
     common = ["prior", "r.json", "fresh.csv", "--ood", "is_ood", "--deployed", "today.csv"]
     found = json.loads(done(tmp_path, *common, "--json"))
-    tpr, fpr, _ = rates(rows_of(fresh), lambda r: r.knn <= 1)
     share = np.mean(today["knn"].to_numpy() <= 1)
     assert found["accepted_share"] == share
-    assert found["estimate"] == pytest.approx((tpr - share) / (tpr - fpr))
+    assert found["estimate"] == pytest.approx(0.3, abs=0.05)
+    assert found["low"] < found["likely"]["low"] < found["likely"]["high"] < found["high"]
     assert found["low"] < 0.3 < found["high"]
     text = done(tmp_path, *common)
     low, high = (float(end) for end in re.search(r"--prior-range (\S+) (\S+)", text).groups())
@@ -188,6 +195,19 @@ def test_prior_from_unlabelled_rows(tmp_path):
     assert "together with confidence 0.9; for 0.95, give --level 0.975" in text
     write_table(fresh.filter(fresh["is_ood"].cast("bool")), tmp_path / "today.csv")
     assert "certify" not in done(tmp_path, *common)  # it takes no share of 1
+
+
+def test_prior_raises_an_alarm_where_no_share_explains_what_is_accepted(tmp_path):
+    # Accepts most of both sides of the labelled rows, and nothing of what is in use.
+    dm.Rule((1.0,), 2.0, score_names=("knn",)).save(tmp_path / "r.json")
+    fresh = make_table(1, 900, 600)
+    write_table(fresh, tmp_path / "fresh.csv")
+    (tmp_path / "today.csv").write_text("knn\n" + "9.5\n" * 500)
+    common = ["prior", "r.json", "fresh.csv", "--ood", "is_ood", "--deployed", "today.csv"]
+    found = run(tmp_path, *common, "--json")
+    assert found.returncode == 4 and json.loads(found.stdout)["low"] is None
+    text = run(tmp_path, *common)
+    assert text.returncode == 4 and "No share of OOD inputs explains that" in text.stdout
     certify = ["certify", "r.json", "fresh.csv", *COLUMNS, "--prior-range", ".1", ".4", "--json"]
     promise = json.loads(done(tmp_path, *certify))
     low, high = promise["tpr"]["low"], promise["fpr"]["high"]

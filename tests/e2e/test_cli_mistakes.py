@@ -172,10 +172,6 @@ WRONG = {
         [*CERTIFY, "--prior", ".2", "--prior-range", ".1", ".3"],
         "leave out one of the two",
     ),
-    "worst with a guarantee": (
-        [*MODEL, "--fpr-of", "worst", "--guarantee", ".9"],
-        "all OOD rows together",
-    ),
     "worst estimate": ([*ESTIMATE, "--fpr-of", "worst"], "all OOD rows together"),
     "deployed without holdout": ([*REPORT, "--deployed", "s.csv"], "--deployed needs --holdout"),
     "nothing to compare": (
@@ -218,19 +214,19 @@ WRONG = {
     ),
     "correct in numbers": (
         ["tune", "s.csv", *PAIR, "--correct", "knn", "--ood", "is_ood", *BOUNDS],
-        "is to be 1 where the prediction is right",
+        "neither 1 (right) nor 0 (wrong)",
     ),
     "correct in text": (
         ["tune", "s.csv", *PAIR, "--correct", "set", "--ood", "is_ood", *BOUNDS],
-        "--correct: column 'set' holds",
+        "correct: column 'set' holds",
     ),
     "no such correct": (
         ["tune", "s.csv", *PAIR, "--correct", "is_right", "--ood", "is_ood", *BOUNDS],
         "--correct: 's.csv' has no column 'is_right'",
     ),
     "correct in a stream": (
-        ["tune", "lake", *PAIR, "--correct", "is_wrong", "--ood", "is_ood", *BOUNDS],
-        "--correct needs the rows in memory",
+        ["tune", "lake", *PAIR, "--correct", "knn", "--ood", "is_ood", *BOUNDS],
+        "correct: column 'knn' is neither 0 nor 1",
     ),
     "no such OOD column": (
         ["tune", "s.csv", *PAIR, "--loss", "is_wrong", "--ood", "ood", *BOUNDS],
@@ -343,6 +339,10 @@ WRONG = {
         "--report and --counts are the same file",
     ),
     "page on standard output": ([*MODEL, "--report", "-"], "only -o may be -"),
+    "counts on standard output": ([*MODEL, "--counts", "-"], "only -o may be -"),
+    "nothing on standard input": (["tune", "-", *PAIR, *ROLES, *BOUNDS], "which is empty"),
+    "no rule on standard input": (["evaluate", "-", "s.csv"], "which is empty"),
+    "no counts on standard input": (["retune", "-", *BOUNDS], "which is empty"),
     "JSON beside the rule": ([*MODEL, "-o", "-", "--json"], "both write to standard output"),
     "an old file": ([*MODEL, "-o", "old.json"], "add --force to replace it"),
     "an old page": ([*MODEL, "--report", "old.json"], "add --force to replace it"),
@@ -381,10 +381,6 @@ WRONG = {
 
 UNMET = {
     "no rule": ([*TUNE, "--min-tpr", ".99", "--max-fpr", ".01"], "no rule reaches tpr >= 0.99"),
-    "no rule to report on": (
-        ["report", "s.csv", *PAIR, *ROLES, "--min-tpr", ".99", "--max-fpr", ".01", "-o", "x.html"],
-        "no rule reaches",
-    ),
     "confidence as doubt": (
         ["tune", "s.csv", "--scores", "knn_conf", *ROLES, *BOUNDS, "-o", "x.json"],
         "a likely cause: ",
@@ -415,5 +411,24 @@ def test_what_cannot_be_is_said(folder, case):
     check(folder, UNMET[case][0], 3, UNMET[case][1])
 
 
+def test_no_rule_to_report_on_makes_a_page_that_says_so(folder):
+    place, before = folder
+    bounds = ["--min-tpr", ".99", "--max-fpr", ".01"]
+    done = run_here(place, "report", "s.csv", *PAIR, *ROLES, *bounds, "-o", "x.html")
+    assert done.returncode == 3
+    assert "no rule reaches" in done.stderr and "Traceback" not in done.stderr
+    page = place / "x.html"
+    assert "which no rule meets" in page.read_text(encoding="utf-8")
+    page.unlink()
+    assert state(place) == before
+
+
 def test_the_table_is_long():
-    assert len(WRONG) + len(UNMET) >= 150
+    # With the damaged files of test_files_malformed and test_cli_errors there are more than 270.
+    assert len(WRONG) + len(UNMET) >= 160
+
+
+@pytest.mark.parametrize("address", ["foo::bar", "foo://bar", "tcp://127.0.0.1:x"])
+def test_a_cluster_that_is_nowhere(folder, address, monkeypatch):
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", address)
+    check(folder, [*MODEL, "--engine", "dask"], 2, f"no Dask cluster at '{address}'")

@@ -89,20 +89,20 @@ def test_shell_completion(tmp_path, words, offered):
 def test_completion_script_and_help(tmp_path):
     assert "_DEMUR_COMPLETE=zsh_complete" in run(tmp_path, "completion", "zsh").stdout
     text = run(tmp_path, "tune", "--help").stdout
-    for part in ("Columns:", "Rejection model (one of three):", "Examples:", "--holdout"):
+    for part in ("Columns:", "Rejection model (one of four):", "Examples:", "--holdout"):
         assert part in text
     assert "\n    demur tune scores.parquet --scores msp,knn" in text
 
 
 INTERRUPTED = """
 import signal
+import demur
 from demur.cli import main
-from demur.cli.commands import info
 
 def interrupt():
     signal.raise_signal(signal.SIGINT)
 
-info.show_versions = interrupt
+demur.show_versions = interrupt
 main()
 """
 

@@ -1,6 +1,7 @@
 """The examples run as they are, are as short as promised, and leave files that work."""
 
 import ast
+import asyncio
 import os
 import runpy
 import subprocess
@@ -72,3 +73,40 @@ def test_sklearn(tmp_path, monkeypatch):
     assert selective.tuning_.point.tpr >= 0.8 and selective.tuning_.point.fpr <= 0.1
     predicted = selective.predict(task["X_ood"])
     assert set(predicted.tolist()) <= set(range(-1, 8)) and (predicted == -1).mean() > 0.8
+
+
+def test_a_watched_stream(tmp_path):
+    printed = run("watch_stream.py", tmp_path)
+    # The scores move after 2,000 inputs.
+    found = int(printed.split()[1])
+    assert 2000 < found <= 4000
+    assert "about row 2001. The scores changed" in printed
+    assert demur.watch.Watch.load(tmp_path / "watch.json").status().rows == found
+
+
+def test_a_watched_service(monkeypatch):
+    import httpx
+
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    service = runpy.run_path(str(EXAMPLES / "watch_fastapi.py"))
+    transport = httpx.ASGITransport(service["app"])
+
+    def ask(method, address, **more):
+        async def answer():
+            async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+                return await client.request(method, address, **more)
+
+        return asyncio.run(answer())
+
+    for k in range(5):
+        decided = ask("POST", f"/decide/image-{k}", json=[0.1, 0.2]).json()
+        assert decided == {"accept": True, "audit": True}
+    # The second label waits for the first.
+    assert ask("POST", "/label/image-1", params={"loss": 0}).json() == {"alarm": False}
+    assert service["watch"].status().watched[0].rows == 0
+    ask("POST", "/label/image-0", params={"loss": 1})
+    assert service["watch"].status().watched[0].rows == 2
+    metrics = ask("GET", "/metrics").text
+    assert "demur_watch_rows 5.0" in metrics
+    assert "demur_watch_pending_audits 3.0" in metrics

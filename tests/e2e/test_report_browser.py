@@ -14,7 +14,6 @@ from reports import HOSTILE, make_sample
 import demur as dm
 from demur.report import Report
 
-SETTINGS = 24
 MODEL = dm.TprFprModel(0.7, 0.2)
 SAMPLE, FRESH = make_sample(0), make_sample(1, 260, 140)
 
@@ -69,10 +68,10 @@ def asked_model(numbers):
     return eval(code.removeprefix("dm.tune(sample, ").removesuffix(").rule"), {"dm": dm})
 
 
-def check_numbers(numbers, rule, model, *, also=()):
+def check_numbers(numbers, rule, model, prior, *, also=()):
     """Compare every number shown with `evaluate` of the shown rule, on both samples."""
     for sample, column in ((SAMPLE, "tuned"), (FRESH, "held")):
-        point = dm.evaluate(rule, sample, model=model)
+        point = dm.evaluate(rule, sample, model=model, ood_prior=prior)
         expected = {
             "tpr": point.tpr,
             "fpr": point.fpr,
@@ -90,73 +89,41 @@ def check_numbers(numbers, rule, model, *, also=()):
         assert shown == pytest.approx(expected, rel=1e-13, nan_ok=True)
 
 
-def test_tpr_and_fpr_equal_tune(watched):
+def test_every_number_is_that_of_the_shown_rule(watched):
     rng = np.random.default_rng(0)
-    unable = 0
-    for _ in range(2 * SETTINGS):
-        tpr, fpr = int(rng.integers(0, 101)), int(100 * rng.random() ** 2)
-        watched.set("tprfpr", tpr=tpr, fpr=fpr)
-        numbers = watched.numbers()
-        model = dm.TprFprModel(tpr / 100, fpr / 100)
-        assert asked_model(numbers) == model
-        try:
-            point = dm.tune(SAMPLE, model).point
-        except dm.InfeasibleError as error:
-            unable += 1
-            assert numbers["shown-rule"] == "no rule meets these bounds"
-            assert f"largest TPR is {100 * error.attainable['max_tpr']:.1f}" in numbers["sentence"]
-            continue
-        assert float(numbers["tpr-tuned"]) == point.tpr
-        assert float(numbers["fpr-tuned"]) == point.fpr
-        assert float(numbers["risk-tuned"]) == point.selective_risk
-        check_numbers(numbers, shown_rule(numbers), model)
-    assert 2 <= unable <= 2 * SETTINGS - 20
-
-
-def test_precision_and_recall_are_near_the_optimum(watched):
-    rng = np.random.default_rng(1)
-    feasible = 0
-    for _ in range(2 * SETTINGS):
-        precision, prior = int(rng.integers(500, 1001)), int(rng.integers(0, 600))
-        recall = int(rng.integers(0, 101))
-        watched.set("pr", precision=precision, recall=recall, prior=prior)
-        numbers = watched.numbers()
-        model = dm.PrecisionRecallModel(precision / 1000, recall / 100, prior / 1000)
-        assert asked_model(numbers) == model
-        try:
-            optimum = dm.tune(SAMPLE, model).point.selective_risk
-        except dm.InfeasibleError:
-            assert numbers["shown-rule"] == "no rule meets these bounds"
-            continue
-        feasible += 1
-        rule = shown_rule(numbers)
-        point = dm.evaluate(rule, SAMPLE, model=model)
-        assert point.precision >= model.min_precision and point.tpr >= model.min_recall
-        assert point.selective_risk <= 1.02 * optimum
-        check_numbers(numbers, rule, model, also=[("precision", "precision")])
-    assert feasible >= 20
-
-
-def test_costs_are_near_the_optimum(watched):
-    rng = np.random.default_rng(2)
-    for _ in range(SETTINGS):
-        reject_id, prior = int(rng.integers(0, 101)), int(rng.integers(0, 900))
-        low, high = sorted(int(c) for c in rng.integers(0, 1001, 2))
-        places = {"rejectId": reject_id, "acceptOod": high, "rejectOod": low, "costPrior": prior}
-        watched.set("cost", **places)
-        numbers = watched.numbers()
-        model = dm.CostModel(reject_id / 100, high / 100, low / 100, prior / 1000)
-        assert asked_model(numbers) == model
-        optimum = dm.tune(SAMPLE, model).point.expected_cost
-        assert float(numbers["cost-tuned"]) <= 1.02 * optimum + 1e-12
-        check_numbers(numbers, shown_rule(numbers), model, also=[("cost", "expected_cost")])
+    for mode in ("tprfpr", "pr", "cost"):
+        for _ in range(4):
+            tpr, fpr, prior = (round(float(x), 3) for x in rng.random(3) * [1, 0.4, 0.6])
+            watched.set("tprfpr", tpr=tpr, fpr=fpr, prior=prior)
+            also = [("precision", "precision")]
+            if mode == "tprfpr":
+                model = dm.TprFprModel(tpr, fpr)
+            elif mode == "pr":
+                watched.set("pr", precision=0.8, recall=tpr)
+                model = dm.PrecisionRecallModel(0.8, tpr, prior)
+            else:
+                watched.set("cost", reject_id=tpr, accept_ood=2, reject_ood=fpr)
+                model = dm.CostModel(tpr, 2, fpr, prior)
+                also.append(("cost", "expected_cost"))
+            numbers = watched.numbers()
+            assert asked_model(numbers) == model
+            if numbers["shown-rule"] == "no rule meets these bounds":
+                with pytest.raises(dm.InfeasibleError) as error:
+                    dm.tune(SAMPLE, model)
+                most = error.value.attainable["max_tpr" if mode == "tprfpr" else "max_recall"]
+                text = f"{100 * math.floor(1e6 * most + 1e-6) / 1e6:.4f}".rstrip("0").rstrip(".")
+                assert f"is {text}\u00a0%" in numbers["sentence"]
+                continue
+            rule = shown_rule(numbers)
+            assert rule == dm.tune(SAMPLE, model).rule
+            check_numbers(numbers, rule, model, prior, also=also)
 
 
 def test_the_copied_command_finds_the_shown_counts(watched, report_path):
     for mode, places in (
-        ("tprfpr", {"tpr": 70, "fpr": 20}),
-        ("pr", {"precision": 900, "recall": 60, "prior": 250}),
-        ("cost", {"rejectId": 30, "acceptOod": 150, "rejectOod": 10, "costPrior": 250}),
+        ("tprfpr", {"tpr": 0.6, "fpr": 0.0234}),
+        ("pr", {"precision": 0.9, "recall": 0.6, "prior": 0.25}),
+        ("cost", {"reject_id": 0.3, "accept_ood": 20, "reject_ood": 0.1, "prior": 0.0005}),
     ):
         watched.set(mode, **places)
         numbers = watched.numbers()
@@ -177,27 +144,25 @@ def test_the_copied_command_finds_the_shown_counts(watched, report_path):
 def test_it_starts_with_the_tuned_rule_and_returns_to_it(watched):
     tuned = dm.tune(SAMPLE, MODEL).rule
     assert shown_rule(watched.numbers()) == tuned
-    watched.set("cost", rejectId=90)
+    watched.set("cost", reject_id=0.9)
     assert shown_rule(watched.numbers()) != tuned
-    watched.page.get_by_role("button", name="Back to the tuned rule").click()
+    watched.page.get_by_role("button", name="Back to the rule of this page").click()
     assert shown_rule(watched.numbers()) == tuned
     assert watched.page.get_by_role("radio", name="TPR, FPR").is_checked()
 
 
 def test_sliders_move_by_keyboard_and_speak(watched):
     page = watched.page
-    slider = page.get_by_label("Accept at least this share of ID (min TPR)")
+    slider = page.locator("#in-tpr")
     slider.focus()
-    before = watched.numbers()["copy-command"]
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
-    assert slider.input_value() == "67"
     page.wait_for_function(
         "text => document.querySelector('#copy-command').textContent.includes(text)", arg="0.67"
     )
     assert slider.get_attribute("aria-valuetext") == "67\u00a0%"
+    assert page.locator("#box-tpr").input_value() == "67"
     numbers = watched.numbers()
-    assert "--min-tpr 0.67" in numbers["copy-command"] != before
     # The live region speaks once the slider rests.
     page.wait_for_function(
         "text => document.querySelector('#status').textContent === text", arg=numbers["sentence"]
@@ -205,9 +170,49 @@ def test_sliders_move_by_keyboard_and_speak(watched):
     point = dm.tune(SAMPLE, dm.TprFprModel(0.67, 0.2)).point
     assert f"Accepts {point.accepted_id:.0f} of 300 ID" in numbers["sentence"]
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.name") == "fpr"
+    assert page.evaluate("document.activeElement.id") == "box-fpr"
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
+
+
+def test_strict_bounds_start_where_they_were_asked_for(browser, tmp_path):
+    model = dm.TprFprModel(0.3, 0.005)
+    tuning = dm.tune(SAMPLE, model)
+    Report.of(SAMPLE, tuning, command="demur tune x").to_html(tmp_path / "r.html")
+    watched = Watched(browser, tmp_path / "r.html")
+    numbers = watched.numbers()
+    assert shown_rule(numbers) == tuning.rule
+    assert numbers["copy-command"] == "demur tune x --min-tpr 0.3 --max-fpr 0.005"
+    assert watched.page.locator("#box-fpr").input_value() == "0.5"
+    # The scale is fine there: a step is a twentieth of a per cent.
+    watched.page.locator("#in-fpr").press("ArrowRight")
+    assert watched.page.locator("#box-fpr").input_value() == "0.55"
+    watched.page.get_by_role("button", name="Back to the rule of this page").click()
+    assert shown_rule(watched.numbers()) == tuning.rule
+    watched.close()
+
+
+@pytest.mark.parametrize("model", [dm.CostModel(20, 30, 0.007, 0.0005)])
+def test_costs_and_priors_start_as_given(browser, tmp_path, model):
+    sample = dm.Sample(SAMPLE.id_scores, 40.0 * SAMPLE.id_loss, SAMPLE.ood_scores)
+    Report.of(sample, dm.tune(sample, model)).to_html(tmp_path / "r.html")
+    watched = Watched(browser, tmp_path / "r.html")
+    assert asked_model(watched.numbers()) == model
+    assert watched.page.locator("#box-prior").input_value() == "0.05"
+    watched.close()
+
+
+def test_what_is_no_number_is_refused(watched):
+    before = watched.numbers()["copy-tune"]
+    box = watched.page.locator("#box-tpr")
+    box.fill("120")
+    assert box.get_attribute("aria-invalid") == "true"
+    assert "from 0 to 100" in watched.page.locator("#wrong-tpr").text_content()
+    assert watched.numbers()["copy-tune"] == before
+    box.fill("61.25 %")
+    watched.page.wait_for_timeout(60)
+    assert "min_tpr=0.6125" in watched.numbers()["copy-tune"]
+    assert box.get_attribute("aria-invalid") is None
 
 
 def test_a_click_on_the_surface_sets_both_bounds(watched):
@@ -216,22 +221,20 @@ def test_a_click_on_the_surface_sets_both_bounds(watched):
     box = edge.bounding_box()
     watched.page.mouse.click(box["x"] + 0.35 * box["width"], box["y"] + 0.4 * box["height"])
     watched.page.wait_for_timeout(50)
-    assert watched.page.locator("#in-fpr").input_value() == "35"
-    assert watched.page.locator("#in-tpr").input_value() == "60"
+    assert watched.page.locator("#box-fpr").input_value() == "35"
+    assert watched.page.locator("#box-tpr").input_value() == "60"
     point = dm.tune(SAMPLE, dm.TprFprModel(0.6, 0.35)).point
     assert float(watched.numbers()["risk-tuned"]) == point.selective_risk
 
 
 def test_an_ood_cost_pushes_the_other(watched):
-    watched.set("cost", acceptOod=200, rejectOod=100)
-    slider = watched.page.get_by_label("Cost of rejecting an OOD input")
-    slider.focus()
-    slider.fill("300")
-    assert watched.page.locator("#in-acceptOod").input_value() == "300"
+    watched.set("cost", accept_ood=2, reject_ood=1)
+    watched.set("cost", reject_ood=3)
+    assert watched.page.locator("#box-accept_ood").input_value() == "3"
 
 
 def test_markers_sit_at_the_operating_point(watched):
-    watched.set("tprfpr", tpr=60, fpr=30)
+    watched.set("tprfpr", tpr=0.6, fpr=0.3)
     point = dm.tune(SAMPLE, dm.TprFprModel(0.6, 0.3)).point
     fresh = dm.evaluate(shown_rule(watched.numbers()), FRESH)
     places = {
@@ -249,8 +252,8 @@ def test_markers_sit_at_the_operating_point(watched):
 
 def test_copy_buttons_fill_the_clipboard(browser, report_path):
     watched = Watched(browser, report_path, permissions=["clipboard-read", "clipboard-write"])
-    buttons = watched.page.get_by_role("button", name="Copy")
-    for number, source in enumerate(("copy-command", "copy-tune", "copy-rule")):
+    buttons = watched.page.get_by_role("button", name="Copy", exact=True)
+    for number, source in enumerate(("copy-command", "copy-tune", "copy-rule", "copy-sql")):
         buttons.nth(number).click()
         watched.page.get_by_text("Copied to the clipboard.").wait_for(state="attached")
         assert watched.page.evaluate("navigator.clipboard.readText()") == watched.numbers()[source]
@@ -271,10 +274,10 @@ def test_hostile_names_stay_inert(browser, tmp_path):
     )
     report.to_html(tmp_path / "hostile.html")
     watched = Watched(browser, tmp_path / "hostile.html")
-    watched.set("cost", rejectId=20)
-    watched.set("pr", recall=50)
+    watched.set("cost", reject_id=0.2)
+    watched.set("pr", recall=0.5)
     assert watched.page.evaluate("window.pwned === undefined")
-    assert watched.page.title() == HOSTILE
+    assert watched.page.title().startswith(f"{HOSTILE} · ")
     assert watched.page.locator("img").count() == 0
     numbers = watched.numbers()
     assert HOSTILE in numbers["shown-rule"] and HOSTILE in numbers["copy-command"]
@@ -301,15 +304,20 @@ def test_other_samples(browser, tmp_path, kind):
     tuning = dm.tune(sample, model, ood=ood, search=search, directions="nonneg")
     Report.of(sample, tuning, search=search).to_html(tmp_path / "r.html")
     watched = Watched(browser, tmp_path / "r.html")
-    for tpr, fpr in ((50, 40), (60, 70), (20, 30)):
+    for tpr, fpr in ((0.5, 0.4), (0.6, 0.7), (0.2, 0.3)):
         places = {"tpr": tpr} if kind == "no ood" else {"tpr": tpr, "fpr": fpr}
         watched.set("tprfpr", **places)
-        asked = dm.TprFprModel(tpr / 100, 1 if kind == "no ood" else fpr / 100)
+        asked = dm.TprFprModel(tpr, 1 if kind == "no ood" else fpr)
         point = dm.tune(sample, asked, ood=ood, search=search, directions="nonneg").point
         numbers = watched.numbers()
         assert float(numbers["tpr-tuned"]) == point.tpr
         assert float(numbers["risk-tuned"]) == point.selective_risk
-    watched.set("cost", rejectId=40)
+    if kind == "worst":
+        assert watched.page.locator("input[value=cost]").count() == 0
+        assert "of every OOD set" in watched.page.locator("#controls").text_content()
+        watched.close()
+        return
+    watched.set("cost", reject_id=0.4)
     assert math.isfinite(float(watched.numbers()["cost-tuned"]))
     watched.close()
 

@@ -1,5 +1,6 @@
 """`demur report` and `demur demo` as a user runs them."""
 
+import base64
 import html
 import json
 import re
@@ -124,10 +125,14 @@ def test_demo(tmp_path):
     assert time.monotonic() - start < 60
     folder = tmp_path / "demur-demo"
     assert sorted(p.name for p in folder.iterdir()) == [
+        "audits.csv",
+        "live.csv",
         "report.html",
         "rule.json",
         "test.csv",
         "tune.csv",
+        "watch.html",
+        "watch.json",
     ]
     data = json.loads(done.stdout)
     assert 0.85 < data["accuracy"] < 1
@@ -147,6 +152,12 @@ def test_demo(tmp_path):
             assert point["accepted_ood"] == (accept & ~is_id).sum()
             assert point["accepted_loss"] == columns["is_wrong"][accept & is_id].sum()
             assert set(columns["label"][~is_id]) == {7, 8, 9}
+    # The second act: the alarm comes soon after the change on day 15, and says so.
+    found = data["watch"]
+    assert {alarm["expectation"] for alarm in found["alarms"]} >= {"accepted share"}
+    assert all(15 <= alarm["period"] <= 30 for alarm in found["alarms"])
+    assert min(alarm["period"] for alarm in found["alarms"]) <= 18
+    assert found["rows"] == 9000
     # A pair never does worse than its parts on the rows they are tuned on.
     for model in {o["model"] for o in data["outcomes"]}:
         tuned = {tuple(o["scores"]): o["tuned"] for o in data["outcomes"] if o["model"] == model}
@@ -172,6 +183,14 @@ def test_demo_prints_the_comparison(tmp_path):
     evaluate = next(line for line in done.stdout.splitlines() if "demur evaluate" in line)
     again = run(tmp_path, *shlex.split(evaluate)[1:])
     assert again.returncode == 0, again.stderr
+    assert "some are of a kind that tuning did not know" in done.stdout
+    watch = next(line for line in done.stdout.splitlines() if "demur watch" in line)
+    state = tmp_path / "my demo" / "watch.json"
+    before = json.loads(state.read_text())
+    # The same days again: counted anew, the same numbers, the same alarms.
+    looked = run(tmp_path, *shlex.split(watch)[1:])
+    assert looked.returncode == 4, looked.stderr
+    assert json.loads(state.read_text())["segments"] == before["segments"]
 
 
 def test_tune_writes_a_report_beside_the_rule(tmp_path):
@@ -199,22 +218,56 @@ def test_tune_with_a_guarantee_writes_a_report(tmp_path):
     # The rule that is saved has the promise; it reads the column as it is.
     rule = dm.Rule.load(tmp_path / "rule.json")
     assert dm.Rule.from_json(json.dumps(printed["rule"])) == rule and rule.direction[1] <= 0
-    # The page is about the best rule without one and tells both, as that of `demur report`.
-    report = json.loads(run(tmp_path, "report", *common, "--folds", "0").stdout)
+    # The page is about the very rule that is saved, and tells its promise.
     data, page = page_data(tmp_path / "page.html")
-    assert data["scores"] == ["msp", "knn_conf"] and report["decision"] in page
+    shown = [unpacked(column)[data["rules"]["start"]] for column in data["rules"]["lines"]]
+    assert shown == [*rule.direction, rule.threshold]
+    assert data["scores"] == ["msp", "knn_conf"] and data["guarantee"] == 0.9
+    assert "Promised of this rule" in page and "Promised of another rule" not in page
+    assert re.search(r'<p class="verdict proven"><strong>Proven.</strong>', page)
+    assert data["command"].replace("0.3", ".3") == shlex.join(
+        ["demur", "tune", "s.csv", *scores, *bounds[:4], *bounds[8:]]
+    )
+    # `demur report` saves no rule: it is about the best one, and tells the promise of another.
+    report = json.loads(run(tmp_path, "report", *common, "--folds", "0").stdout)
     assert report["rule"]["threshold"] != rule.threshold
-    statements = report["promises"]["statements"]
-    assert re.findall(r'data-statement="(\w+)"', page) == [s["key"] for s in statements]
-    assert statements[-1]["key"] == "guaranteed" and "knn_conf" in statements[-1]["source"]
-    assert html.escape(statements[-1]["source"]) in page
-    limit = statements[-1]["rates"]["selective risk"]["high"]
+    statement = report["promises"]["statements"][-1]
+    assert statement["key"] == "guaranteed" and "knn_conf" in statement["source"]
+    limit = statement["rates"]["selective risk"]["high"]
     assert limit == printed["guarantee"]["selective_risk"]
+
+
+def unpacked(packed):
+    return np.frombuffer(base64.b64decode(packed["data"]), f"<{packed['type']}").tolist()
+
+
+@pytest.mark.parametrize("verb", ["report", "tune"])
+def test_bounds_out_of_reach_make_a_page(tmp_path, verb):
+    write_table(make_table(n_id=200, n_ood=100), tmp_path / "s.csv")
+    target = ["-o", "page.html"] if verb == "report" else ["--report", "page.html", "-o", "r.json"]
+    bounds = ["--min-tpr", ".99", "--max-fpr", ".0015"]
+    done = run(tmp_path, verb, "s.csv", "--scores", "msp,knn", *COLUMNS, *bounds, *target)
+    assert done.returncode == 3 and "no rule reaches tpr >= 0.99" in done.stderr
+    assert not (tmp_path / "r.json").exists()
+    data, page = page_data(tmp_path / "page.html")
+    assert data["unmet"] and data["start"]["fpr"] == "0.0015" and "Out of reach" in page
+    # What is nearest: the least FPR at the share of ID that was asked for.
+    sample = dm.Sample.from_frame(
+        make_table(n_id=200, n_ood=100), ["msp", "knn"], loss="is_wrong", ood="set"
+    )
+    with pytest.raises(dm.InfeasibleError) as error:
+        dm.tune(sample, dm.TprFprModel(0.99, 0.0015))
+    rule = dm.Rule(
+        tuple(unpacked(column)[data["rules"]["start"]] for column in data["rules"]["lines"][:2]),
+        unpacked(data["rules"]["lines"][2])[data["rules"]["start"]],
+    )
+    point = dm.evaluate(rule, sample)
+    assert point.tpr >= 0.99 and point.fpr == error.value.attainable["min_fpr"]
 
 
 def test_a_page_tells_why_no_rule_can_be_guaranteed(tmp_path):
     write_table(make_table(seed=1, n_id=40, n_ood=20), tmp_path / "few.csv")
-    common = ["tune", "few.csv", "--scores", "knn", *COLUMNS, "--min-tpr", ".5", "--max-fpr", ".3"]
+    common = ["tune", "few.csv", "--scores", "knn", *COLUMNS, "--min-tpr", ".5", "--max-fpr", ".1"]
     options = ["--guarantee", ".95", "-o", "no.json", "--report", "page.html"]
     done = run(tmp_path, *common, *options)
     assert done.returncode == 3

@@ -62,9 +62,9 @@ def test_import_brings_no_optional_package():
 def test_missing_extra_is_named():
     done = run("""
     import demur as dm
-    from demur.reproduce import figures
+    from demur.reproduce import synthetic
     try:
-        figures.write_figures("nowhere")
+        synthetic.write_figures("nowhere")
     except dm.MissingExtraError as error:
         print(error)
     """)

@@ -25,7 +25,12 @@ assert_type(dm.prepare(pairs), dm.Prepared)
 assert_type(tuned.rule.accept([[0.1, 0.2]]).dtype, np.dtype[np.bool_])
 assert_type(dm.evaluate(tuned.rule, pairs).tpr, float)
 assert_type(dm.guarantees.certify(tuned.rule, pairs).tpr.low, float)
-assert_type(dm.metrics.auroc(plain), float)
+# An area says what it may lack, and passes wherever a float is asked.
+assert_type(dm.metrics.auroc(plain), dm.metrics.CurveArea)
+area: float = dm.metrics.auroc(plain)
+areas: list[float] = [dm.metrics.auroc(plain), dm.metrics.aupr(plain), dm.metrics.oscr(plain)]
+assert_type(dm.metrics.auroc(pairs).upper, float)
+assert_type(dm.metrics.auroc(plain) + 0.1, float)
 assert_type(dm.frontier(pairs), dm.Frontier)
 source: dm.ScoreSource = dm.open_source("scores.parquet", ["a", "b"], loss="wrong")
 assert_type(dm.evaluate(tuned.rule, source), dm.OperatingPoint)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import demur as dm
-from demur.reproduce.table1 import PRINTED, table1
+from demur.reproduce.synthetic import PRINTED, table1
 
 CORRECTED, AS_PRINTED = "OOD mean 2 (corrected)", "OOD mean 3 (as the text says)"
 # Numerical integration by another program, OOD mean 2; NaN = unable, None = not derived.

@@ -17,13 +17,12 @@ from demur import PrecisionRecallModel, Sample, TprFprModel, metrics, tune  # no
 from demur._kernels import compiled  # noqa: E402
 from demur._kernels.engines import NAMES, VARIABLE  # noqa: E402
 from demur.detectors import React, mls, msp  # noqa: E402
-from demur.reproduce.data_sets import image_set  # noqa: E402
-from demur.reproduce.networks import NETWORKS  # noqa: E402
+from demur.reproduce.cache import Cache, Runner  # noqa: E402
+from demur.reproduce.networks import NETWORKS, image_set  # noqa: E402
 from demur.reproduce.networks_weights import load_weights  # noqa: E402
 from demur.reproduce.table2 import fpr_target  # noqa: E402
-from demur.reproduce.table2_cache import Cache, Runner  # noqa: E402
 from demur.reproduce.table2_scores import Place, compute_scores  # noqa: E402
-from demur.reproduce.table2_setups import PAIRS, SETUPS, SINGLES, SetPart, Splits  # noqa: E402
+from demur.reproduce.table2_text import PAIRS, SETUPS, SINGLES, SetPart, Splits  # noqa: E402
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 DATA = Path(os.environ.get("DEMUR_DATA", SHARED))

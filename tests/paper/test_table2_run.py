@@ -22,7 +22,7 @@ from demur.detectors import Knn, React, Vim
 from demur.errors import InvalidInputError
 from demur.reproduce.heldout import heldout
 from demur.reproduce.table2_scores import Place, compute_scores
-from demur.reproduce.table2_setups import PAIRS
+from demur.reproduce.table2_text import PAIRS
 
 THREADS = {"OMP_NUM_THREADS": "1"}
 

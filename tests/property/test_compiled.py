@@ -54,7 +54,7 @@ class Program:
     def key(self, id, ood, loss):
         a, b, c = (int(k) for k in self.objective)
         value = Fraction(a * loss + b * id + c * ood, id if self.per_id else 1)
-        return value, -id, ood
+        return value, -id, ood, loss
 
 
 def expected(instance, quarters, program):

@@ -6,7 +6,7 @@ from streams import random_sample
 
 import demur as dm
 from demur.metrics import auroc, roc_curve, summary
-from demur.metrics.counted import auroc_within, distinct_rows
+from demur.metrics.rules import auroc_within, distinct_rows
 from demur.sources.engines.frames import ArraySource
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from demur._kernels import compiled
 from demur._kernels.reference import sides, widest
-from demur.tuning.directions import DIRECTION_SETS
+from demur.tuning.result import DIRECTION_SETS
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="the extension is not built")
 

@@ -6,7 +6,7 @@ from streams import check_against_memory, informative_sample
 
 import demur as dm
 from demur.sources.engines.frames import ArraySource
-from demur.tuning.directions import DIRECTION_SETS
+from demur.tuning.result import DIRECTION_SETS
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.tune import tune_source
 

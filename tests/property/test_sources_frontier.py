@@ -9,7 +9,7 @@ from streams import DIRECTIONS, random_sample
 
 import demur as dm
 from demur.sources.engines.frames import ArraySource
-from demur.tuning.directions import DIRECTION_SETS
+from demur.tuning.result import DIRECTION_SETS
 from demur.tuning.streamed.frontier import rules_of_source
 from demur.tuning.streamed.plan import StreamPlan
 

@@ -15,7 +15,7 @@ from streams import (
 
 import demur as dm
 from demur.sources.engines.frames import ArraySource
-from demur.tuning.directions import DIRECTION_SETS
+from demur.tuning.result import DIRECTION_SETS
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.tune import Streamed, tune_source
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import contextmanager
+from decimal import Decimal
 
 import pytest
 
@@ -33,6 +34,36 @@ def chromium():
         browser.close()
 
 
+SET = """async ([mode, values]) => {
+    const radio = document.querySelector(`input[value=${mode}]`);
+    if (!radio.checked) {
+        radio.checked = true;
+        radio.dispatchEvent(new Event("change", { bubbles: true }));
+    }
+    const frame = () => new Promise((done) => requestAnimationFrame(done));
+    await frame();
+    await frame();
+    for (const [name, [share, plain]] of Object.entries(values)) {
+        const box = document.querySelector(`#box-${name}`);
+        box.value = box.nextElementSibling?.textContent === "%" ? share : plain;
+        box.dispatchEvent(new Event("input", { bubbles: true }));
+        box.dispatchEvent(new Event("change", { bubbles: true }));
+    }
+    await frame();
+    await frame();
+}"""
+NUMBERS = """() => Object.fromEntries([...document.querySelectorAll(
+    ".numbers td[id], #copy-command, #copy-tune, #copy-rule, #copy-sql, #sentence,"
+    + "#shown-rule, #kind"
+)].map((node) => [node.id, node.dataset.value ?? node.textContent]))"""
+
+
+def typed(value):
+    """Return what is typed for a value: in a box of per cent, and in another one."""
+    number = Decimal(str(value))
+    return [f"{100 * number:f}", f"{number:f}"]
+
+
 class Watched:
     """A page that remembers what it asked for and what went wrong."""
 
@@ -51,32 +82,30 @@ class Watched:
         self.page.wait_for_selector("#explorer[data-rule]")
 
     def set(self, mode, **values):
-        """Choose a model and move its sliders, then wait until the page has followed."""
-        self.page.evaluate(
-            """async ([mode, values]) => {
-                const radio = document.querySelector(`input[value=${mode}]`);
-                radio.checked = true;
-                for (const [name, value] of Object.entries(values)) {
-                    document.querySelector(`#in-${name}`).value = value;
-                }
-                radio.dispatchEvent(new Event("input", { bubbles: true }));
-                const frame = () => new Promise(requestAnimationFrame);
-                await frame();
-                await frame();
-            }""",
-            [mode, values],
-        )
+        """Choose a model and type its bounds as shares or costs, then wait for the page."""
+        shown = {name: typed(value) for name, value in values.items()}
+        self.page.evaluate(SET, [mode, shown])
+
+    def rule_file(self):
+        """Return the text of the rule that the page lets one download."""
+        with self.page.expect_download() as found:
+            self.page.evaluate("document.querySelector('#save-rule').click()")
+        return found.value.path().read_text()
 
     def numbers(self):
         """Return the values behind the table of the shown rule, and the texts to copy."""
-        return self.page.evaluate(
-            """() => Object.fromEntries([...document.querySelectorAll(
-                ".numbers td[id], #copy-command, #copy-tune, #copy-rule, #sentence, #shown-rule"
-            )].map((node) => [node.id, node.dataset.value ?? node.textContent]))"""
-        )
+        return self.page.evaluate(NUMBERS)
+
+    def reopen(self):
+        """Open the address that the page has now as if for the first time."""
+        address = self.page.evaluate("location.href")
+        self.page.goto("about:blank")
+        self.page.goto(address)
+        self.page.wait_for_selector("#explorer[data-rule]")
 
     def close(self):
         """Close the page; nothing may have gone wrong or been asked from elsewhere."""
         self.context.close()
         assert self.errors == []
-        assert [url for url in self.requests if not url.startswith("data:")] == [self.address]
+        asked = [url for url in self.requests if not url.startswith(("data:", "blob:"))]
+        assert {url.partition("#")[0] for url in asked} == {self.address}

@@ -7,7 +7,7 @@ Scores must be whole numbers (or None for +inf).
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 
 INF = None
 
@@ -43,12 +43,20 @@ def _turn(vector):
     """Order by angle without trigonometry: half-turn first, then slope."""
     p, q = vector
     upper = q > 0 or (q == 0 and p > 0)
-    return (not upper, Fraction(-p, q) if q else Fraction(-(10**30)))
+    return (not upper, q != 0, Fraction(-p, q) if q else Fraction(0))
 
 
 def accepted_sets(scores, allowed):
-    """Yield every accepted set of rows as a frozenset; scores are 1- or 2-tuples."""
+    """Yield every accepted set of rows as a frozenset; scores are 1- or 2-tuples.
+
+    `allowed` is a set of directions, or "box": a limit for each score.
+    """
     rows = [i for i, s in enumerate(scores) if None not in s]
+    if allowed == "box":
+        corners = product(*({scores[i][k] for i in rows} for k in range(len(scores[0]))))
+        inside = lambda i, corner: all(s <= t for s, t in zip(scores[i], corner, strict=True))  # noqa: E731
+        yield from {frozenset(i for i in rows if inside(i, c)) for c in corners} - {frozenset()}
+        return
     if scores and len(scores[0]) == 1:
         combined = [[scores[i][0] for i in rows]]
     else:
@@ -110,3 +118,52 @@ def _objective(model, nI, nO, L, total_id, total_ood):
         precision = (1 - prior) * tpr / ((1 - prior) * tpr + prior * fpr)
         met = tpr >= min_recall and precision >= min_precision
     return Fraction(L) / nI if met else None
+
+
+def brute_bounds(rows, objective, bounds, prior, allowed="nonneg"):
+    """Return (value, ID, OOD, loss weight) of the best accepted set, or None when infeasible.
+
+    rows: (scores, loss or None for OOD, weight, name of its group or OOD set).
+    objective: "selective_risk", "fpr" (least) or "tpr" (most); the value of the last is negative.
+    bounds: (quantity, ">=" or "<=", value, name of a group or set or None for all rows).
+    """
+    best = None
+    for chosen in accepted_sets([s for s, *_ in rows], allowed):
+        if not sum(rows[i][2] for i in chosen if rows[i][1] is not None):
+            continue
+        rate = lambda name, of: _rate(rows, chosen, name, of, prior)  # noqa: B023, E731
+        if all(_holds(rate(name, of), sense, decimal(v)) for name, sense, v, of in bounds):
+            sums = [sum(rows[i][2] * part(rows[i][1]) for i in chosen) for part in _PARTS]
+            value = {"tpr": -sums[0], "fpr": sums[1], "selective_risk": Fraction(sums[2], sums[0])}
+            key = (value[objective], -sums[0], sums[1], sums[2])
+            best = key if best is None else min(best, key)
+    return None if best is None else (best[0], -best[1], best[2], best[3])
+
+
+_PARTS = (lambda loss: loss is not None, lambda loss: loss is None, lambda loss: loss or 0)
+
+
+def _holds(value, sense, bound):
+    """A rate without a denominator meets no bound."""
+    return value is not None and (value >= bound if sense == ">=" else value <= bound)
+
+
+def _rate(rows, chosen, quantity, of, prior):
+    own = [i for i, (_, loss, *_) in enumerate(rows) if loss is not None]
+    foreign = [i for i, (_, loss, *_) in enumerate(rows) if loss is None]
+    if of is not None:
+        named = [i for i in own + foreign if rows[i][3] == of]
+        own = named if quantity in ("tpr", "selective_risk") else own
+        foreign = named if quantity in ("fpr", "precision") else foreign
+    weight = lambda some: sum(rows[i][2] for i in some)  # noqa: E731
+    kept, slipped = [i for i in own if i in chosen], [i for i in foreign if i in chosen]
+    if quantity == "selective_risk":
+        loss = sum(rows[i][2] * rows[i][1] for i in kept)
+        return Fraction(loss, weight(kept)) if weight(kept) else None
+    tpr = Fraction(weight(kept), weight(own)) if weight(own) else None
+    fpr = Fraction(weight(slipped), weight(foreign)) if weight(foreign) else Fraction(0)
+    if quantity in ("tpr", "fpr"):
+        return tpr if quantity == "tpr" else fpr
+    pi = decimal(prior)
+    both = (1 - pi) * tpr + pi * fpr
+    return (1 - pi) * tpr / both if both else None

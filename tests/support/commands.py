@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -70,6 +71,8 @@ def write_table(table, path):
     elif suffix == ".arrow":
         with pa.ipc.new_stream(path, table.schema) as writer:
             writer.write_table(table, max_chunksize=100)
+    elif suffix == ".jsonl":
+        Path(path).write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
     else:
         columns = {name: table[name].to_numpy() for name in table.column_names}
         np.savez(path, **{n: c.astype(str) if c.dtype == object else c for n, c in columns.items()})
@@ -90,17 +93,21 @@ def rates(rows, accepts):
     return len(taken) / len(id_rows), len(passed) / len(ood_rows), risk
 
 
-def run_here(folder, *arguments):
-    """Run ``demur ...`` in a folder as `run` does, but in this process, which takes no start-up."""
-    from demur.cli.app import main
+def run_here(folder, *arguments, given=b""):
+    """Run ``demur ...`` in a folder as `run` does, but in this process, which takes no start-up.
+
+    `given` is its standard input.
+    """
+    from demur.cli import main
 
     streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
-    kept = sys.argv, sys.stdout, sys.stderr, warnings.showwarning, os.getcwd()
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    kept = sys.argv, sys.stdin, sys.stdout, sys.stderr, warnings.showwarning, os.getcwd()
+    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in caught}
     try:
         os.chdir(folder)
         sys.argv = ["demur", *map(str, arguments)]
-        sys.stdout, sys.stderr = streams
+        sys.stdin, (sys.stdout, sys.stderr) = io.TextIOWrapper(io.BytesIO(given), "utf-8"), streams
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             main()
@@ -108,7 +115,7 @@ def run_here(folder, *arguments):
     except SystemExit as end:
         code = end.code or 0
     finally:
-        sys.argv, sys.stdout, sys.stderr, warnings.showwarning, place = kept
+        sys.argv, sys.stdin, sys.stdout, sys.stderr, warnings.showwarning, place = kept
         os.chdir(place)
         for number, handler in handlers.items():
             signal.signal(number, handler)

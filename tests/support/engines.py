@@ -54,7 +54,7 @@ def polars():
     """Yield what makes a table a LazyFrame."""
     from polars import from_arrow
 
-    from demur.sources.engines.polars import PolarsSource
+    from demur.sources.engines.frames import PolarsSource
 
     yield lambda table, *roles, **options: PolarsSource(from_arrow(table).lazy(), *roles, **options)
 
@@ -74,7 +74,7 @@ def _pushed_to_polars():
     import polars as pl
 
     from demur.sources.engines.base import PushdownSource
-    from demur.sources.engines.polars import PolarsSource
+    from demur.sources.engines.frames import PolarsSource
 
     class PushedToPolars(PushdownSource):
         """The expressions are those of Spark."""

@@ -508,8 +508,13 @@ def test_ood_rows_go_through_the_whole_pipeline():
     X, y, ood = blobs()
     X, ood = X * 5 + 40, ood * 5 + 40
     steps = [StandardScaler(), SelectiveClassifier(GaussianNB(), model=MODEL)]
-    with pytest.warns(dm.LikelyMistakeWarning, match=r"fit_pipeline\(pipeline, X, y, X_ood\)"):
+    with pytest.raises(dm.InvalidInputError, match=r"fit_pipeline\(pipeline, X, y, X_ood\)"):
         make_pipeline(*map(clone, steps)).fit(X, y, selectiveclassifier__X_ood=ood)
+    # Far away, but passed through the steps; and without a pipeline, where nobody can tell.
+    far, scaled = ood + 1e4, StandardScaler().fit(X)
+    fit_pipeline(make_pipeline(*map(clone, steps)), X, y, far)
+    with pytest.warns(dm.LikelyMistakeWarning, match="X_ood lies outside"):
+        clone(steps[1]).fit(scaled.transform(X), y, X_ood=scaled.transform(far))
     pipeline = fit_pipeline(make_pipeline(*map(clone, steps)), X, y, ood)
     scaler = StandardScaler().fit(X)
     by_hand = clone(steps[1]).fit(scaler.transform(X), y, X_ood=scaler.transform(ood))

@@ -468,10 +468,44 @@ def test_a_rule_that_is_random_on_its_boundary_is_refused():
         SelectiveModule(make_net(), ["msp"], dm.Rule((1.0,), 0.5, tau=0.5))
 
 
-def test_a_rule_about_confidences_is_refused():
+CONFIDENT = {
+    "max_softmax": lambda z: np.exp(z - z.max(1, keepdims=True)).sum(1) ** -1.0,
+    "max_logit": lambda z: z.max(1),
+    "log_sum_exp": lambda z: np.log(np.exp(z).sum(1)),
+}
+
+
+@pytest.mark.parametrize("kind", CONFIDENT)
+def test_a_rule_about_confidences_reads_them_as_they_are(kind, tmp_path):
+    net, rows = make_net(), images(3, 400)
+    with torch.no_grad():
+        logits = net(rows).double().numpy()
+    conf, entropy = CONFIDENT[kind](logits), dm.detectors.entropy(logits)
+    wrong = np.arange(400) % 5 == 0
+    sample = dm.Sample(
+        {"entropy": entropy, "conf": conf},
+        wrong,
+        confidence="conf",
+        score_names=["conf", "entropy"],
+    )
+    rule = dm.tune(sample, dm.TprFprModel(0.6)).rule
+    assert rule.confidence == ("conf",)
+    module = SelectiveModule(net, {"conf": kind, "entropy": "entropy"}, rule)
+    np.testing.assert_allclose(module.scores(rows)[:, 0].detach(), conf, rtol=1e-12)
+    expected = rule.accept({"conf": conf, "entropy": entropy})
+    assert 0 < expected.sum() < 400
+    np.testing.assert_array_equal(module(rows)[1], expected)
+    module.save(tmp_path / "module.safetensors")
+    loaded = SelectiveModule.load(tmp_path / "module.safetensors", make_net())
+    np.testing.assert_array_equal(loaded(rows)[1], expected)
+
+
+def test_senses_are_matched_or_refused():
     rule = dm.Rule((-1.0,), -0.5, score_names=("msp",), confidence=("msp",))
-    with pytest.raises(dm.InvalidInputError, match="'msp' for a confidence"):
+    with pytest.raises(dm.InvalidInputError, match=r"'msp' for a confidence.* max_softmax"):
         SelectiveModule(make_net(), ["msp"], rule)
+    with pytest.raises(dm.InvalidInputError, match="'max_softmax' is a confidence"):
+        SelectiveModule(make_net(), {"msp": "max_softmax"}, dm.Rule((1.0,), 0.5))
 
 
 def test_features_count_only_where_a_score_of_them_is_weighed():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from demur import detectors as dt
-from demur.detectors import neighbours
+from demur.detectors import features
 
 
 def unit(row):
@@ -90,7 +90,7 @@ def test_blocks_and_batches_change_no_bit(monkeypatch):
     whole = scores(bank, queries, 50)
     pieces = [scores(bank, queries[i : i + 9], 50) for i in range(0, 70, 9)]
     assert np.array_equal(whole, np.concatenate(pieces))
-    monkeypatch.setattr(neighbours, "_BLOCK", 1100)
+    monkeypatch.setattr(features, "_BLOCK", 1100)
     assert np.array_equal(whole, scores(bank, queries, 50))
 
 
@@ -99,8 +99,8 @@ def test_faiss_gives_the_same_distances(monkeypatch):
     rng = np.random.default_rng(7)
     bank, queries = rng.normal(size=(400, 16)), rng.normal(size=(25, 16))
     exact = {k: scores(bank, queries, k) for k in (1, 50, 400)}
-    monkeypatch.setattr(neighbours, "_FAISS_ROWS", 100)
-    monkeypatch.setattr(neighbours, "_block_kth", None)
+    monkeypatch.setattr(features, "_FAISS_ROWS", 100)
+    monkeypatch.setattr(features, "_block_kth", None)
     for k, expected in exact.items():
         assert scores(bank, queries, k) == pytest.approx(expected, rel=1e-14)
 
@@ -115,7 +115,7 @@ def test_the_faiss_index_is_built_once(monkeypatch):
             super().__init__(columns)
 
     monkeypatch.setattr(faiss, "IndexFlatL2", Counted)
-    monkeypatch.setattr(neighbours, "_FAISS_ROWS", 100)
+    monkeypatch.setattr(features, "_FAISS_ROWS", 100)
     rng = np.random.default_rng(9)
     knn = dt.Knn(k=3).fit(dt.Activations(features=rng.normal(size=(150, 8))))
     queries = dt.Activations(features=rng.normal(size=(12, 8)))
@@ -132,7 +132,7 @@ def test_without_faiss_large_banks_still_work(monkeypatch):
     rng = np.random.default_rng(8)
     bank, queries = rng.normal(size=(150, 4)), rng.normal(size=(5, 4))
     expected = scores(bank, queries, 2)
-    monkeypatch.setattr(neighbours, "_FAISS_ROWS", 100)
+    monkeypatch.setattr(features, "_FAISS_ROWS", 100)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr(neighbours, "_faiss_kth", None)
+    monkeypatch.setattr(features, "_faiss_kth", None)
     assert np.array_equal(scores(bank, queries, 2), expected)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from demur._kernels import compiled
+from demur._kernels.exact import Linear
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="the C extension is not built")
 
@@ -98,10 +99,25 @@ def test_a_tilt_is_a_power_of_two_that_floats_have(tree):
 
 
 def test_a_budget_is_not_negative(tree):
-    with pytest.raises(ValueError, match="argument 16 is -1"):
+    with pytest.raises(ValueError, match="argument 21 is -1"):
         searched(tree, budget=-1)
     with pytest.raises(OverflowError):
         searched(tree, budget=2**63)
+
+
+@pytest.mark.parametrize("extra", [-1, 1, 2**20 + 1])
+def test_the_number_of_extra_masses_is_that_of_the_masses(tree, extra):
+    with pytest.raises(ValueError, match="argument"):
+        searched(tree._replace(extra=extra))
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_linear_bounds_have_all_their_parts(tree, wrong):
+    parts = [np.zeros(shape, np.int64) for shape in ((2, 3), (2,), (2, 2))]
+    assert searched(tree, linear=Linear(*parts)).status == "optimal"
+    parts[wrong] = parts[wrong].ravel()[1:]
+    with pytest.raises(ValueError, match="argument"):
+        searched(tree, linear=Linear(*parts))
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((3, 2)), np.zeros(5)])

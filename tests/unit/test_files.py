@@ -11,7 +11,7 @@ from commands import FORMATS, write_table
 
 from demur import _files
 from demur.errors import InvalidInputError
-from demur.sources import files, record_batches
+from demur.sources import record_batches, tables
 
 
 def awkward_table():
@@ -32,8 +32,8 @@ def awkward_table():
 def test_columns_come_back_as_numbers_and_text(tmp_path, suffix):
     path = tmp_path / f"t.{suffix}"
     write_table(awkward_table(), path)
-    assert files.column_names(path) == awkward_table().column_names
-    columns = files.read_columns(path, ["set", "s,1", "count", "big", "flag", "half", "none"])
+    assert tables.column_names(path) == awkward_table().column_names
+    columns = tables.read_columns(path, ["set", "s,1", "count", "big", "flag", "half", "none"])
     assert list(columns) == ["set", "s,1", "count", "big", "flag", "half", "none"]
     assert columns["set"].tolist() == ["id", None, "svhn", ""]
     assert columns["s,1"].tolist() == [0.5, 1e-300, 3.0, 7.25]
@@ -48,11 +48,11 @@ def test_csv_settles_on_a_type_after_the_whole_column(tmp_path):
     # A million bytes of whole numbers, then a fraction and a gap.
     rows = ["1,id"] * 250_000 + ["0.5,svhn", ",id"]
     (tmp_path / "t.csv").write_text("s,set\n" + "\n".join(rows) + "\n")
-    columns = files.read_columns(tmp_path / "t.csv", ["s", "set"])
+    columns = tables.read_columns(tmp_path / "t.csv", ["s", "set"])
     assert columns["s"][:250_001].sum() == 250_000.5
     assert np.isnan(columns["s"][-1])
     assert columns["set"][-2:].tolist() == ["svhn", "id"]
-    stream = files.open_stream(tmp_path / "t.csv")
+    stream = tables.open_stream(tmp_path / "t.csv")
     streamed = np.concatenate(
         [record_batches.batch_numbers(b, "s", text=True, first_row=0) for b in stream.batches]
     )
@@ -97,8 +97,8 @@ def test_every_cut_of_a_file_is_refused_or_read_whole(tmp_path, suffix):
     for end in {0, 1, 5, 8, 100, len(content) // 2, len(content) - 9, len(content) - 1}:
         path.write_bytes(content[:end])
         try:
-            files.column_names(path)
-            read = files.read_columns(path, ["s"])["s"]
+            tables.column_names(path)
+            read = tables.read_columns(path, ["s"])["s"]
         except InvalidInputError as error:
             assert str(path) in str(error) or "holds" in str(error)
         else:
@@ -110,7 +110,7 @@ def test_every_cut_of_a_file_is_refused_or_read_whole(tmp_path, suffix):
 
 def test_a_column_list_only_reads_these_columns(tmp_path):
     write_table(awkward_table(), tmp_path / "t.arrow")
-    stream = files.open_stream(tmp_path / "t.arrow", ["count", "s,1"])
+    stream = tables.open_stream(tmp_path / "t.arrow", ["count", "s,1"])
     assert stream.schema.names == ["count", "s,1"]
     assert [b.schema.names for b in stream.batches] == [["count", "s,1"]]
 
@@ -119,22 +119,22 @@ def test_a_column_list_only_reads_these_columns(tmp_path):
 def test_names_with_dots_and_names_given_twice(tmp_path, suffix):
     path = tmp_path / f"t.{suffix}"
     write_table(pa.table({"a": [1.0], "a.b": [2.0]}), path)
-    assert files.read_columns(path, ["a"])["a"].tolist() == [1]
-    assert files.read_columns(path, ["a.b"])["a.b"].tolist() == [2]
+    assert tables.read_columns(path, ["a"])["a"].tolist() == [1]
+    assert tables.read_columns(path, ["a.b"])["a.b"].tolist() == [2]
     write_table(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
-    assert files.column_names(path) == ["a", "a"]
+    assert tables.column_names(path) == ["a", "a"]
 
 
 def test_npz_arrays_must_be_columns(tmp_path):
     np.savez(tmp_path / "a.npz", s=np.zeros(3), t=np.zeros((3, 2)), u=np.zeros(4))
-    assert files.column_names(tmp_path / "a.npz") == ["s", "t", "u"]
+    assert tables.column_names(tmp_path / "a.npz") == ["s", "t", "u"]
     with pytest.raises(InvalidInputError, match=r"array 't' has shape \(3, 2\)"):
-        files.read_columns(tmp_path / "a.npz", ["s", "t"])
+        tables.read_columns(tmp_path / "a.npz", ["s", "t"])
     with pytest.raises(InvalidInputError, match="different lengths: 's' 3, 'u' 4"):
-        files.read_columns(tmp_path / "a.npz", ["s", "u"])
+        tables.read_columns(tmp_path / "a.npz", ["s", "u"])
     np.savez(tmp_path / "b.npz", s=np.array([{}, None], object))
     with pytest.raises(InvalidInputError, match="could run code"):
-        files.read_columns(tmp_path / "b.npz", ["s"])
+        tables.read_columns(tmp_path / "b.npz", ["s"])
 
 
 def test_a_file_is_replaced_only_by_a_whole_one(tmp_path):

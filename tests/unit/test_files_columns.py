@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 
 import demur as dm
-from demur.core.columns import check_names, listing, sample_from_columns
+from demur.core.column_sample import sample_from_columns
+from demur.core.columns import check_names, listing
 
 
 def random_columns(rng):

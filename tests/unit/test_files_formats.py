@@ -7,13 +7,14 @@ import json
 import sys
 
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import demur as dm
 from demur.errors import ReadingWarning
-from demur.sources import files, record_batches
+from demur.sources import files, record_batches, tables
 
 ROWS = [
     {"s": 0.5, "n": 1, "set": "id", "x": None},
@@ -62,18 +63,18 @@ SNIFFED = {"semicolons.csv": "semicolons", "tabs.csv": "tabs", "bars.csv": "vert
 
 
 def check(path):
-    assert files.table_columns(path) == NAMES
-    columns = files.read_table(path, NAMES)
+    assert tables.table_columns(path) == NAMES
+    columns = tables.read_table(path, NAMES)
     assert columns["s"].tolist() == [0.5, -1.25, 1e-300]
     assert columns["n"].tolist() == [1, 2, 3]
     assert columns["set"].tolist() == [row["set"] for row in ROWS]
     np.testing.assert_array_equal(columns["x"], [np.nan, 2.5, np.nan])
-    stream = files.open_stream(path, ["x", "s"])
+    stream = tables.open_stream(path, ["x", "s"])
     assert stream.schema.names == ["x", "s"]
     for name in ("s", "x"):
         read = [
             record_batches.batch_numbers(batch, name, text=stream.text, first_row=0)
-            for batch in files.open_stream(path).batches
+            for batch in tables.open_stream(path).batches
         ]
         np.testing.assert_array_equal(np.concatenate(read), columns[name])
 
@@ -106,25 +107,61 @@ def test_engines_say_what_to_do(name, tmp_path):
             dm.open_source(tmp_path / name, "s", loss="n", engine=engine)
 
 
-def test_excel_through_pandas(tmp_path, monkeypatch):
+def write_excel(path, rows):
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path)
+
+
+def test_excel(tmp_path):
+    rows = [NAMES, *(list(row.values()) for row in ROWS), [None] * 4]
+    write_excel(tmp_path / "a.xlsx", rows)
+    check(tmp_path / "a.xlsx")
+    sample = dm.Sample.from_frame(
+        dict_frame(tables.read_table(tmp_path / "a.xlsx", ["s", "n", "set"])), "s", loss="n"
+    )
+    assert sample.n_id == 3
+    # Cells are what they are, not what pandas takes them for.
+    write_excel(tmp_path / "b.xlsx", [["set", "y", 2020], ["NA", 1, 0.5], ["None", "x", 1], [None]])
+    found = tables.read_table(tmp_path / "b.xlsx", ["set", "y", "2020"])
+    assert found["set"].tolist() == ["NA", "None"] and found["y"].tolist() == [1, "x"]
+    assert found["2020"].tolist() == [0.5, 1.0]
+    write_excel(tmp_path / "c.xlsx", [["s", "s"], [1, 2]])
+    with pytest.raises(dm.InvalidInputError, match="several columns called 's'"):
+        tables.table_columns(tmp_path / "c.xlsx")
+    write_excel(tmp_path / "d.xlsx", [])
+    with pytest.raises(dm.InvalidInputError):
+        tables.read_table(tmp_path / "d.xlsx", ["s"])
+
+
+def dict_frame(columns):
     import pandas
 
-    (tmp_path / "a.xlsx").write_bytes(b"PK")
-    monkeypatch.setattr(pandas, "read_excel", lambda path: pandas.DataFrame(ROWS))
-    check(tmp_path / "a.xlsx")
+    return pandas.DataFrame(columns)
 
-    def missing(path):
-        raise ImportError("no openpyxl")
 
-    monkeypatch.setattr(pandas, "read_excel", missing)
+def test_the_sheet_that_is_read_is_said(tmp_path):
+    book = openpyxl.Workbook()
+    book.active.append(["s"])
+    book.active.append([1])
+    book.create_sheet("other").append(["t"])
+    book.save(tmp_path / "a.xlsx")
+    with pytest.warns(ReadingWarning, match="2 sheets, of which the first, 'Sheet', is"):
+        assert tables.table_columns(tmp_path / "a.xlsx") == ["s"]
+
+
+def test_excel_without_its_reader(tmp_path, monkeypatch):
+    write_excel(tmp_path / "a.xlsx", [["s"], [1]])
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(dm.InvalidInputError, match=r"need pandas and openpyxl .* as CSV"):
-        files.table_columns(tmp_path / "a.xlsx")
+        tables.table_columns(tmp_path / "a.xlsx")
 
 
 def test_json_kinds(tmp_path):
     rows = [{"a": 1, "b": True, "c": "1", "d": 2**70}, {"a": 2, "c": 1, "d": 1, "e": [1]}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    columns = files.read_columns(tmp_path / "a.jsonl", ["a", "b", "c", "d", "e"])
+    columns = tables.read_columns(tmp_path / "a.jsonl", ["a", "b", "c", "d", "e"])
     assert columns["a"].dtype == np.int64
     np.testing.assert_array_equal(columns["b"], [1, np.nan])
     assert columns["c"].tolist() == ["1", 1]
@@ -134,10 +171,10 @@ def test_json_kinds(tmp_path):
 
 def test_names_but_for_spaces(tmp_path):
     (tmp_path / "a.csv").write_text("id, s,t ,l\n1,.5,.25,0\n2,.75,.5,1\n")
-    assert files.table_columns(tmp_path / "a.csv") == ["id", " s", "t ", "l"]
-    columns = files.read_table(tmp_path / "a.csv", ["s", "t ", "l"])
+    assert tables.table_columns(tmp_path / "a.csv") == ["id", " s", "t ", "l"]
+    columns = tables.read_table(tmp_path / "a.csv", ["s", "t ", "l"])
     assert columns["s"].tolist() == [0.5, 0.75] and columns["t "].tolist() == [0.25, 0.5]
-    stream = files.open_stream(tmp_path / "a.csv", ["id", " s", "s"])
+    stream = tables.open_stream(tmp_path / "a.csv", ["id", " s", "s"])
     assert next(stream.batches).to_pydict() == {
         "id": ["1", "2"],
         " s": [".5", ".75"],
@@ -156,10 +193,10 @@ def test_names_but_for_spaces(tmp_path):
     assert sample.score_names == ("s",)
     # Exact names come first, and two alike are none.
     (tmp_path / "b.csv").write_text(" s,s,s \n1,2,3\n")
-    assert files.read_table(tmp_path / "b.csv", ["s"])["s"].tolist() == [2]
+    assert tables.read_table(tmp_path / "b.csv", ["s"])["s"].tolist() == [2]
     (tmp_path / "b.csv").write_text(" s,s \n1,2\n")
     with pytest.raises(dm.InvalidInputError, match="no column 's'"):
-        files.read_table(tmp_path / "b.csv", ["s"])
+        tables.read_table(tmp_path / "b.csv", ["s"])
 
 
 def lake(folder, parts, suffix="parquet"):
@@ -184,14 +221,14 @@ def test_hive_columns_in_memory(tmp_path):
         tmp_path,
         {f"set={name.replace(' ', '%20')}/day={i}": part(i) for i, name in enumerate(sets)},
     )
-    assert files.table_columns(tmp_path) == ["s", "l", "set", "day"]
-    columns = files.read_table(tmp_path, ["set", "day", "s"])
+    assert tables.table_columns(tmp_path) == ["s", "l", "set", "day"]
+    columns = tables.read_table(tmp_path, ["set", "day", "s"])
     assert sorted(set(columns["set"].tolist()), key=str) == [None, "far away", "id", "svhn"]
     assert sorted(set(columns["day"].tolist())) == [0, 1, 2, 3]
     assert columns["s"][columns["set"] == "svhn"].tolist() == part(1)["s"].to_pylist()
     one = next(iter((tmp_path / "set=svhn").rglob("*.parquet")))
-    assert set(files.read_table(one, ["set"])["set"]) == {"svhn"}
-    assert len(files.read_table(one, ["day"])["day"]) == 20
+    assert set(tables.read_table(one, ["set"])["set"]) == {"svhn"}
+    assert len(tables.read_table(one, ["day"])["day"]) == 20
 
 
 def test_marks_in_names_are_no_patterns(tmp_path):
@@ -199,14 +236,14 @@ def test_marks_in_names_are_no_patterns(tmp_path):
         (tmp_path / name).write_text(f"s,l\n{'1' if name[1] in '[*?' else '9'},0\n")
     for name in ("a[1].csv", "b*.csv", "c?.csv"):
         assert not files.is_partitioned(tmp_path / name)
-        assert files.read_table(tmp_path / name, ["s"])["s"].tolist() == [1]
+        assert tables.read_table(tmp_path / name, ["s"])["s"].tolist() == [1]
     folder = tmp_path / "d[1]"
     folder.mkdir()
     (folder / "x.csv").write_text("s,l\n1,0\n")
     (tmp_path / "d1").mkdir()
     (tmp_path / "d1" / "x.csv").write_text("s,l\n9,0\n")
     for path in (folder, folder / "x.csv", folder / "*.csv"):
-        assert files.read_table(path, ["s"])["s"].tolist() == [1]
+        assert tables.read_table(path, ["s"])["s"].tolist() == [1]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "arrow"])
@@ -220,8 +257,8 @@ def test_written_files_are_read_back(suffix, tmp_path):
     ):
         for batch in table.to_batches():
             write(record_batches.with_decision(batch, schema, np.array([True, False])))
-    assert files.column_names(path) == ["s", "set", "n", "accept"]
-    columns = files.read_columns(path, ["s", "set", "n", "accept"])
+    assert tables.column_names(path) == ["s", "set", "n", "accept"]
+    columns = tables.read_columns(path, ["s", "set", "n", "accept"])
     np.testing.assert_array_equal(columns["s"], [0.5, np.nan])
     assert columns["set"].tolist() == ["a\tb", 'c,"d"']
     assert columns["accept"].astype(bool).tolist() == [True, False]
@@ -235,5 +272,5 @@ def test_formats_that_are_not_written(name):
 
 def test_missing_numbers_of_json_lines_stay_missing(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"s": 0.5, "l": null}\n{"s": 0.1, "l": 1}\n')
-    batches = list(files.open_stream(str(tmp_path / "a.jsonl")).batches)
+    batches = list(tables.open_stream(str(tmp_path / "a.jsonl")).batches)
     assert [batch.to_pylist() for batch in batches] == [[{"s": 0.5, "l": None}, {"s": 0.1, "l": 1}]]

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from commands import run_here
 
 import demur as dm
 from demur import _files
 from demur.guarantees import OperatingTable, operating_table
-from demur.sources import files
+from demur.sources import files, tables
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 TABLE = pa.table({"s": np.arange(40) / 40, "l": [0, 1] * 20, "t": [str(i) for i in range(40)]})
@@ -147,11 +148,23 @@ def test_content_that_is_no_table(case, tmp_path):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(dm.InvalidInputError) as caught:
-        files.table_columns(path)
-        files.read_table(path, ["s", "l"])
+        tables.table_columns(path)
+        tables.read_table(path, ["s", "l"])
     assert message in str(caught.value) and str(path) in str(caught.value)
     with pytest.raises(dm.InvalidInputError):
-        list(files.open_stream(path, ["s", "l"]).batches)
+        list(tables.open_stream(path, ["s", "l"]).batches)
+    # The command line says so too, and leaves nothing behind.
+    call = ["tune", path.name, "--scores", "s", "--loss", "l", "--min-tpr", ".5", "-o", "r.json"]
+    refused(tmp_path, message, *call)
+
+
+def refused(folder, message, *arguments):
+    """Check that a command ends with exit code 2, the cause, and no file more than before."""
+    before = {path.name for path in folder.iterdir()}
+    done = run_here(folder, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr and "Traceback" not in done.stderr
+    assert {path.name for path in folder.iterdir()} == before
 
 
 def test_a_bomb_is_not_unpacked(tmp_path):
@@ -165,7 +178,7 @@ def test_a_bomb_is_not_unpacked(tmp_path):
     raw[at : at + 4] = struct.pack("<I", size)
     (tmp_path / "a.npz").write_bytes(raw)
     with pytest.raises(dm.InvalidInputError, match=r"unpacks to 2147483648 bytes, more than 1 GiB"):
-        files.read_columns(tmp_path / "a.npz", ["s"])
+        tables.read_columns(tmp_path / "a.npz", ["s"])
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "feather", "npz", "parquet"])
@@ -185,8 +198,8 @@ def test_flipped_bytes_are_refused_or_read(suffix, tmp_path):
             raw[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(raw)
         try:
-            files.table_columns(path)
-            files.read_table(path, ["s", "l"] + ["t"] * (suffix != "npz"))
+            tables.table_columns(path)
+            tables.read_table(path, ["s", "l"] + ["t"] * (suffix != "npz"))
         except dm.InvalidInputError:
             pass
 
@@ -237,8 +250,8 @@ def test_paths_that_are_no_table(case, tmp_path):
         make(tmp_path / name)
     path = f"{tmp_path}/{name}"
     for call in (
-        lambda: files.table_columns(path),
-        lambda: files.read_table(path, ["s", "l"]),
+        lambda: tables.table_columns(path),
+        lambda: tables.read_table(path, ["s", "l"]),
         lambda: dm.open_source(path, "s", loss="l"),
     ):
         with pytest.raises(dm.InvalidInputError) as caught:
@@ -248,7 +261,7 @@ def test_paths_that_are_no_table(case, tmp_path):
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", 3, None, "", b"a.csv", 1.5, []])
 def test_what_is_no_path(path):
-    for call in (files.table_columns, files.column_names, files.open_stream, files.check_input):
+    for call in (tables.table_columns, tables.column_names, tables.open_stream, files.check_input):
         with pytest.raises(dm.InvalidInputError):
             call(path)
 
@@ -412,6 +425,7 @@ def test_damaged_counts(case, tmp_path):
     (tmp_path / "c.json").write_text(DAMAGED[case])
     with pytest.raises(dm.InvalidInputError):
         OperatingTable.load(tmp_path / "c.json")
+    refused(tmp_path, "demur: ", "retune", "c.json", "--min-tpr", ".5", "-o", "r.json")
 
 
 @pytest.mark.parametrize("load", [OperatingTable.load, dm.Rule.load])
@@ -437,7 +451,7 @@ def test_standard_input_that_is_empty_or_closed(monkeypatch):
     for content, message in ((b"", "empty"), (PNG, "PNG"), (b"\0\0", "zero bytes")):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         with pytest.raises(dm.InvalidInputError, match=message):
-            files.table_columns("-")
+            tables.table_columns("-")
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(dm.InvalidInputError, match="closed"):
-        files.table_columns("-")
+        tables.table_columns("-")

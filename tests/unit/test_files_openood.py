@@ -10,7 +10,7 @@ import pytest
 
 import demur as dm
 from demur.adapters.openood import openood_columns, sample_from_openood
-from demur.adapters.pickles import read_pickle
+from demur.sources.archives import read_pickle
 
 
 def rows(rng, n, *, ood=False):

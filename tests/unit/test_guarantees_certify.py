@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 import demur as dm
-from demur.guarantees import certify
-from demur.guarantees.intervals import mean_lower, mean_upper, rate_lower, rate_upper, sidak
+from demur.guarantees import certify, tune_certified
+from demur.guarantees.intervals import (
+    mean_lower,
+    mean_upper,
+    rate_lower,
+    rate_upper,
+    ratio_upper,
+    sidak,
+)
 
 RULE = dm.Rule((1.0,), 0.5)
 
@@ -155,9 +162,135 @@ def test_any_bound_of_all_rows_is_checked_and_parts_are_refused():
     assert list(promise.met.values()) == [True, False]
     one_set = dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=0.3, ood_set="each")])
     assert certify(rule, sample, model=one_set).holds
-    several = dm.Sample([0, 1], [0, 0], ood_scores={"a": [1], "b": [2]})
-    with pytest.raises(dm.InvalidInputError, match="of all OOD rows, not Bound"):
-        certify(rule, several, model=one_set)
     rare = dm.RejectionModel("selective_risk", [dm.Bound("tpr", at_least=0.8, group="rare")])
-    with pytest.raises(dm.InvalidInputError, match="of all OOD rows, not Bound"):
+    with pytest.raises(dm.InvalidInputError, match="of all ID rows, not Bound"):
         certify(rule, sample, model=rare)
+    with pytest.raises(dm.InvalidInputError, match="no OOD set is called 'svhn'"):
+        certify(
+            rule,
+            sample,
+            model=dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=1, ood_set="svhn")]),
+        )
+
+
+SETS = dm.Sample(
+    np.linspace(0, 1, 300),
+    np.zeros(300),
+    ood_scores={"near": np.linspace(0.8, 2, 120), "far": np.linspace(2, 3, 80)},
+)
+
+
+def test_every_set_is_tested_at_the_level_of_one():
+    rule = dm.Rule((1.0,), 0.9)
+    each = dm.RejectionModel(
+        "tpr",
+        [dm.Bound("fpr", at_most=0.2, ood_set="each"), dm.Bound("tpr", at_least=0.8)],
+    )
+    promise = certify(rule, SETS, model=each)
+    level = sidak(0.05, 3)
+    accepted = int((SETS.ood_scores[:120] <= 0.9).sum())
+    assert promise.worst
+    assert promise.fpr.high == rate_upper(accepted, 120, level)
+    assert promise.fpr_by_set["far"].high == rate_upper(0, 80, level)
+    assert promise.met == {"tpr >= 0.8": True, "fpr <= 0.2 of every set": True}
+    two = certify(rule, SETS, model=each, sides="two")
+    assert two.fpr.high == rate_upper(accepted, 120, level / 2)
+    assert two.fpr.low == rate_lower(accepted, 200, level / 2)
+    # Pooled rows look better than the worst set.
+    pooled = certify(rule, SETS, model=dm.TprFprModel(0.8, 0.2))
+    assert pooled.fpr.high < promise.fpr.high and not pooled.worst
+    both = dm.RejectionModel("tpr", [*each.bounds, dm.Bound("fpr", at_most=0.1, ood_set="far")])
+    named = certify(rule, SETS, model=both)
+    # One statement more, on the same rows: levels add up.
+    assert named.fpr.high == rate_upper(accepted, 120, 0.05 / 4)
+    assert named.met["fpr <= 0.1 of far"] == (rate_upper(0, 80, 0.05 / 4) <= 0.1)
+
+
+def test_a_set_without_rows_proves_nothing():
+    sample = dm.Sample([0.1] * 50, [0] * 50, ood_scores={"a": [2.0] * 50, "b": []})
+    each = dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=0.5, ood_set="each")])
+    assert not certify(dm.Rule((1.0,), 1), sample, model=each).holds
+
+
+def test_the_worst_of_sets_is_missed_as_rarely_as_stated():
+    # Exactly, over all counts of two sets: the bound is below the larger rate.
+    n, m, level = 12, 9, 0.1
+    for first, second in ((0.3, 0.3), (0.5, 0.2), (0.1, 0.6)):
+        missed = 0.0
+        for a in range(n + 1):
+            for b in range(m + 1):
+                chance = comb(n, a) * first**a * (1 - first) ** (n - a)
+                chance *= comb(m, b) * second**b * (1 - second) ** (m - b)
+                high = max(rate_upper(a, n, level), rate_upper(b, m, level))
+                missed += chance * (high < max(first, second))
+        assert missed <= level
+
+
+def test_rows_of_one_id_are_refused_drawn_or_averaged():
+    rng = np.random.default_rng(0)
+    # Two digits each, so that texts sort like numbers.
+    ids, foreign = np.repeat(np.arange(10, 50), 25), np.repeat(np.arange(50, 80), 20)
+    sample = dm.Sample(
+        rng.random(40).repeat(25), rng.random(1000) < 0.1, ood_scores=0.5 + rng.random(600)
+    )
+    rule, groups = dm.Rule((1.0,), 0.8), (ids, foreign)
+    with pytest.raises(dm.InvalidInputError, match=r"1,600 rows have 70 ids: .*per_id=\"draw\""):
+        certify(rule, sample, groups=groups)
+    with pytest.raises(dm.InvalidInputError, match="per_id"):
+        certify(rule, sample, groups=groups, per_id="some")
+    drawn = certify(rule, sample, groups=groups, per_id="draw", rng=3)
+    level = 0.05 / 3
+    shares = sample.id_scores[::25, 0] <= 0.8
+    assert drawn.tpr.low == rate_lower(int(shares.sum()), 40, level)
+    means = certify(rule, sample, groups=groups, per_id="mean", rng=3)
+    order = np.random.default_rng(3)
+    assert means.tpr.low == mean_lower(order.permutation(shares.astype(float)), level)
+    accepted = (sample.ood_scores[:, 0] <= 0.8).reshape(30, 20).mean(axis=1)
+    shuffled = np.random.default_rng(3).permutation(accepted)
+    assert means.fpr.high == pytest.approx(mean_upper(shuffled, level))
+    for promise in (drawn, means):
+        assert "Every id counts once" in promise.caveat
+        assert promise.tpr.low < certify(rule, sample).tpr.low
+    alone = certify(rule, sample, groups=(np.arange(1000), np.arange(1000, 1600)))
+    assert alone == certify(rule, sample)
+    # An id on both sides: the sides are not independent, and levels add up.
+    shared = certify(rule, sample, groups=(np.arange(1000), np.arange(600)))
+    assert shared.fpr.high == rate_upper(int((sample.ood_scores <= 0.8).sum()), 600, level)
+    # An id in two OOD sets: a row drawn would represent neither.
+    two = dm.Sample(
+        sample.id_scores, sample.id_loss, {"a": np.linspace(0, 2, 300), "b": np.linspace(1, 2, 300)}
+    )
+    names = ids, np.tile(np.arange(50, 80), 20)
+    with pytest.raises(dm.InvalidInputError, match="several OOD sets"):
+        certify(rule, two, groups=names, per_id="draw")
+    averaged = certify(rule, two, groups=names, per_id="mean", rng=3)
+    assert averaged.fpr.high > two.ood_scores[two.ood_scores <= 0.8].size / 600
+    nothing = dm.Sample(sample.id_scores, sample.id_loss, ood_scores=[])
+    drawn = certify(rule, nothing, groups=(ids, []), per_id="draw", rng=3)
+    assert drawn.tpr.low == rate_lower(int(shares.sum()), 40, 0.05 / 2)
+
+
+def test_a_ratio_of_means_is_a_mean_where_all_is_accepted():
+    rng = np.random.default_rng(1)
+    losses, accepted = rng.random(400) * 3, rng.random(400) < 0.6
+    whole = ratio_upper(losses, np.ones(400), 0.05, max_value=3)
+    assert losses.mean() < whole < mean_upper(losses, 0.05, max_value=3) * 1.05
+    part = ratio_upper(losses * accepted, accepted.astype(float), 0.05, max_value=3)
+    assert losses[accepted].mean() < part < losses[accepted].mean() + 0.45
+    assert ratio_upper(losses[:0], losses[:0], 0.05, max_value=3) == 3
+
+
+def test_rows_that_made_the_rule_cannot_certify_it():
+    rng = np.random.default_rng(2)
+    rows = [
+        dm.Sample(rng.normal(size=300), rng.random(300) < 0.1, rng.normal(2, size=200))
+        for _ in range(2)
+    ]
+    rule = dm.tune(rows[0], dm.TprFprModel(0.6, 0.4)).rule
+    with pytest.raises(dm.InvalidInputError, match="made the rule, and a promise needs rows"):
+        certify(rule, rows[0])
+    assert certify(rule, rows[0], allow_tuning_rows=True).tpr.low > 0
+    assert certify(rule, rows[1]).tpr.low > 0
+    promised = tune_certified(rows[0], dm.TprFprModel(0.6, 0.4)).rule
+    with pytest.raises(dm.InvalidInputError, match="made the rule"):
+        certify(promised, rows[0])

@@ -11,14 +11,13 @@ from demur.guarantees import (
     Interval,
     OperatingTable,
     certify,
-    clopper_pearson,
     cost_range,
     estimate_prior,
     explaining_priors,
     operating_table,
     precision_range,
 )
-from demur.guarantees.intervals import sidak
+from demur.guarantees.prior import _log_stakes, _profile
 
 
 def grid(interval, steps=9):
@@ -80,26 +79,32 @@ def test_priors_that_explain_an_accepted_share():
     assert inconsistent > 5
 
 
+def shifted(n_id, n_ood, seed, columns=1):
+    rng = np.random.default_rng(seed)
+    return rng.normal(0, 1, (n_id, columns)), rng.normal(2, 1, (n_ood, columns))
+
+
+def labelled(n_id, n_ood, seed, columns=1):
+    own, foreign = shifted(n_id, n_ood, seed, columns)
+    return dm.Sample(own, np.zeros(n_id), ood_scores=foreign)
+
+
 def test_prior_estimate():
-    rng = np.random.default_rng(3)
-    fresh = dm.Sample(rng.normal(0, 1, 400), np.zeros(400), ood_scores=rng.normal(3, 1, 300))
-    rule = dm.Rule((1.0,), 1.5)
-    deployed = np.concatenate([rng.normal(0, 1, 600), rng.normal(3, 1, 400)])
+    fresh = labelled(800, 600, 3)
+    rule = dm.Rule((1.0,), 1.0)
+    deployed = np.concatenate(shifted(600, 400, 4))
     found = estimate_prior(rule, deployed, validation=fresh, confidence=0.9)
-    point = dm.evaluate(rule, fresh)
-    share = np.mean(deployed <= 1.5)
-    assert found.accepted_share == share
-    assert found.estimate == pytest.approx((point.tpr - share) / (point.tpr - point.fpr))
-    each = 1 - sidak(0.1, 3)
-    bounds = [
-        clopper_pearson(round(p * n), n, confidence=each)
-        for p, n in ((share, 1000), (point.tpr, 400), (point.fpr, 300))
-    ]
-    wanted = explaining_priors(bounds[0], tpr=bounds[1], fpr=bounds[2])
-    assert found.interval.low == pytest.approx(wanted.low)
-    assert found.interval.high == pytest.approx(wanted.high)
-    assert 0.4 in found.interval
+    assert found.accepted_share == np.mean(deployed <= 1)
+    assert 0.4 in found.interval and 0.4 in found.likely
+    assert found.estimate == pytest.approx(0.4, abs=0.06)
+    # The likelihood interval is the shorter one, and both are near what a normal one would be.
+    widths = [one.high - one.low for one in (found.likely, found.interval)]
+    assert 0.05 < widths[0] < widths[1] < 0.2
     assert found.consistent
+    again = estimate_prior(rule, deployed, validation=fresh, confidence=0.9)
+    assert again == found
+    surer = estimate_prior(rule, deployed, validation=fresh, confidence=0.99)
+    assert surer.interval.low < found.interval.low < found.interval.high < surer.interval.high
     # The interval can go straight into a certificate.
     promise = certify(rule, fresh, ood_prior=(found.interval.low, found.interval.high))
     worst = (1 - found.interval.high) * promise.tpr.low
@@ -108,18 +113,79 @@ def test_prior_estimate():
     )
 
 
-def test_an_unexplained_share_is_reported_as_such():
-    fresh = dm.Sample(np.zeros(500), np.zeros(500), ood_scores=[0.0, 1.0] * 250)
-    found = estimate_prior(dm.Rule((1.0,), 0.5), np.ones(500), validation=fresh)
-    assert not found.consistent
-    assert found.estimate == 1
-    useless = estimate_prior(dm.Rule((1.0,), 2.0), np.ones(50), validation=fresh)
-    assert np.isnan(useless.estimate)
+def test_the_prior_is_told_by_all_scores():
+    # Two scores tell more than one, whatever the rule accepts.
+    fresh, live = labelled(500, 500, 1, 2), np.concatenate(shifted(800, 200, 2, 2))
+    both = estimate_prior(dm.Rule((1.0, 1.0), 2.0), live, validation=fresh)
+    one = estimate_prior(dm.Rule((1.0,), 1.0), live[:, 0], validation=fresh.score(0))
+    assert both.interval.high - both.interval.low < one.interval.high - one.interval.low
+    everything = estimate_prior(dm.Rule((1.0, 1.0), 1e9), live, validation=fresh)
+    assert everything.accepted_share == 1
+    assert everything.interval == both.interval
+
+
+def test_scores_in_use_are_read_by_name_as_the_rule_reads_them():
+    own, foreign = shifted(300, 300, 1, 2)
+    live = np.concatenate(shifted(200, 100, 2, 2))
+    rule = dm.Rule((1.0, 0.5), 2.0, score_names=("a", "b"))
+    plain = dm.Sample(own, np.zeros(300), foreign, score_names=["a", "b"])
+    swapped = dm.Sample(own[:, ::-1], np.zeros(300), foreign[:, ::-1], score_names=["b", "a"])
+    frame = {"b": live[:, 1], "other": live[:, 0] * np.nan, "a": live[:, 0]}
+    found = estimate_prior(rule, live, validation=plain)
+    assert estimate_prior(rule, frame, validation=swapped) == found
+    # A column that the rule does not weigh tells nothing.
+    one = dm.Rule((1.0, 0.0), 2.0, score_names=("a", "b"))
+    alone = estimate_prior(one, live, validation=plain)
+    assert alone == estimate_prior(one, live * [1, np.nan], validation=plain)
+    assert alone.interval != found.interval
+
+
+def test_fortunes_are_those_of_a_plain_loop():
+    rng = np.random.default_rng(5)
+    live, own, foreign = rng.random(50), rng.random(50) / 2, rng.random(50) / 2 + 0.5
+    for prior in (0.0, 0.3, 1.0):
+        stakes, squares = [1.0, 1.0], 0.05
+        for i in range(50):
+            x = live[i] - (1 - prior) * own[i] - prior * foreign[i]
+            bet = min(0.75, np.sqrt(2 * np.log(2 / 0.1) / 50 / (squares / (i + 1))))
+            stakes = [stakes[0] * (1 + bet * x), stakes[1] * (1 - bet * x)]
+            squares += x * x
+        found = _log_stakes(live, own, foreign, prior, 0.1)
+        assert np.exp(found) == pytest.approx(stakes)
+
+
+def test_profile_likelihood_is_that_of_a_search():
+    from scipy.optimize import minimize
+
+    live, own, foreign = np.array([30, 20, 50]), np.array([40, 30, 10]), np.array([5, 15, 60])
+    for prior in (0.2, 0.6):
+
+        def negative(x, prior=prior):
+            p, q = (np.exp([*part, 0]) / np.exp([*part, 0]).sum() for part in (x[:2], x[2:]))
+            mixed = (1 - prior) * p + prior * q
+            return -(live @ np.log(mixed) + own @ np.log(p) + foreign @ np.log(q))
+
+        best = minimize(negative, np.zeros(4), method="BFGS")
+        found = _profile(live, own, foreign, np.array([prior]))[0]
+        assert found == pytest.approx(-best.fun, abs=1e-4)
+
+
+def test_inputs_unlike_the_labelled_ones_are_reported_as_such():
+    fresh = dm.Sample(np.arange(500.0), np.zeros(500), ood_scores=np.arange(500.0))
+    rng = np.random.default_rng(0)
+    useless = estimate_prior(dm.Rule((1.0,), 250), 500 * rng.random(300), validation=fresh)
     assert (useless.interval.low, useless.interval.high) == (0, 1)
+    own, foreign = shifted(900, 900, 0)
+    # More ID than any ID sample, in the eyes of h.
+    fresh = dm.Sample(np.r_[own, foreign], np.zeros(1800), ood_scores=foreign)
+    unlike = estimate_prior(dm.Rule((1.0,), 1.0), own - 3, validation=fresh)
+    assert not unlike.consistent and np.isnan(unlike.interval.high)
     with pytest.raises(dm.InvalidInputError, match="empty"):
         estimate_prior(dm.Rule((1.0,), 2.0), [], validation=fresh)
     with pytest.raises(dm.InvalidInputError, match="no OOD rows"):
         estimate_prior(dm.Rule((1.0,), 2.0), [1], validation=dm.Sample([1], [0]))
+    with pytest.raises(dm.InvalidInputError, match="fewer than two"):
+        estimate_prior(dm.Rule((1.0,), 2.0), [1], validation=dm.Sample([1], [0], [2]))
 
 
 def test_one_score_is_tuned_again_exactly():

@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score
 
 import demur as dm
 from demur.guarantees import auroc_interval, bootstrap, compare, compare_auroc, cross_tune
-from demur.guarantees.resampling.replicates import draw
-from demur.guarantees.splits import fold_numbers, split
+from demur.guarantees.retuning import draw
+from demur.guarantees.splits import fold_numbers, group_strata, split
 
 MODEL = dm.TprFprModel(0.6, 0.3)
 
@@ -43,7 +43,8 @@ def test_splits_are_stratified_and_complete():
     sample = make(50, 0, sets=True)
     first, rest = split(sample, 0.3, 1)
     assert (first.n_id, rest.n_id) == (15, 35)
-    assert {k: v.stop - v.start for k, v in first.ood_sets.items()} == {"a": 5, "b": 7}
+    sizes = {k: v.stop - v.start for k, v in first.ood_sets.items()}
+    assert abs(sizes["a"] - 0.3 * 16) < 1 and abs(sizes["b"] - 0.3 * 24) < 1
     joined = np.concatenate([first.id_scores, rest.id_scores])
     assert np.array_equal(np.sort(joined, axis=0), np.sort(sample.id_scores, axis=0))
     numbers, ood_numbers = fold_numbers(sample, 4, 2)
@@ -54,6 +55,25 @@ def test_splits_are_stratified_and_complete():
     for count in (1, 51, True, 2.0):
         with pytest.raises(dm.InvalidInputError, match="folds"):
             fold_numbers(sample, count, 0)
+
+
+def test_sets_of_one_row_keep_their_share_of_a_split():
+    # Half of the OOD rows are sets of their own.
+    sets = {f"one{i}": [1.0 + i] for i in range(40)} | {"many": np.arange(100.0, 140.0)}
+    sample = dm.Sample(np.arange(50.0), np.zeros(50), ood_scores=sets)
+    held = np.zeros(80)
+    for seed in range(400):
+        first, _ = split(sample, 0.3, seed)
+        assert 23 <= first.n_ood <= 25
+        singles = sum(v.stop - v.start for k, v in first.ood_sets.items() if k != "many")
+        assert abs(singles - 12) <= 1
+        held += np.isin(sample.ood_scores[:, 0], first.ood_scores[:, 0])
+    # Every row has the same chance.
+    assert abs(held / 400 - 0.3).max() < 4 * np.sqrt(0.3 * 0.7 / 400)
+    few = dm.Sample([1, 2], [0, 0], ood_scores=[1, 2])
+    for seed in range(20):
+        first, rest = split(few, 0.1, seed)
+        assert (first.n_id, rest.n_id, first.n_ood, rest.n_ood) == (1, 1, 1, 1)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -339,3 +359,55 @@ def test_delong_refuses_what_it_cannot_do():
         auroc_interval(dm.Sample([1, 2], [0, 0], ood_scores=[1]))
     with pytest.raises(dm.InvalidInputError, match="weights"):
         auroc_interval(make(20, 1, weighted=True))
+
+
+def test_groups_are_drawn_with_all_their_rows():
+    sample = make(50, 0, sets=True)
+    groups = np.repeat(np.arange(10), 5), np.repeat(np.arange(100, 110), 4)
+    strata = group_strata(sample, groups)
+    for seed in range(20):
+        own, foreign = draw(sample, np.random.default_rng(seed), strata)
+        assert (own.reshape(10, 5) == own[::5, None]).all() and own.sum() == 50
+        assert (foreign.reshape(10, 4) == foreign[::4, None]).all()
+        # Of each set as many groups as it has: four of the first, six of the second.
+        assert (foreign[:16].sum(), foreign[16:].sum()) == (16, 24)
+
+
+def test_intervals_of_groups_are_as_wide_as_the_groups_vary():
+    rng = np.random.default_rng(0)
+    own, foreign = rng.normal(0, 1, 30), rng.normal(2, 1, 30)
+    wrong = rng.random(30) < 0.2
+    once = dm.Sample(own, wrong, ood_scores=foreign)
+    often = dm.Sample(own.repeat(20), wrong.repeat(20), ood_scores=foreign.repeat(20))
+    groups = np.arange(30).repeat(20), np.arange(30, 60).repeat(20)
+    names = "tpr", "fpr", "selective_risk"
+
+    def widths(found):
+        ends = [found.measures[name].interval for name in names]
+        return np.array([end.high - end.low for end in ends])
+
+    model = dm.TprFprModel(0.6, 0.4)
+    honest = widths(bootstrap(once, model, replicates=300))
+    grouped = widths(bootstrap(often, model, replicates=300, groups=groups))
+    single = widths(bootstrap(often, model, replicates=300))
+    assert grouped == pytest.approx(honest, rel=0.35)
+    assert (single < honest / 2).all()
+
+
+def test_hold_out_keeps_the_share_of_sets_of_one_row_and_ids_together():
+    from fractions import Fraction
+
+    from demur.cli.resampling import held_out
+
+    # Forty ID rows, forty sets of one row, one set of forty.
+    strata = np.r_[np.zeros(40), np.arange(1, 41), np.full(40, 41)].astype(int)
+    counts = np.zeros(120)
+    for seed in range(300):
+        held = held_out(strata, Fraction(3, 10), seed=seed)
+        assert held[:40].sum() == 12
+        assert abs(held[40:80].sum() - 12) <= 1 and abs(held[80:].sum() - 12) <= 1
+        counts += held
+    assert abs(counts / 300 - 0.3).max() < 4.5 * np.sqrt(0.3 * 0.7 / 300)
+    ids = np.arange(120) // 4
+    held = held_out(strata, Fraction(3, 10), seed=1, groups=ids)
+    assert (held.reshape(30, 4) == held[::4, None]).all() and 5 <= held[::4].sum() <= 13

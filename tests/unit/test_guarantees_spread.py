@@ -5,8 +5,8 @@ import pytest
 
 import demur as dm
 from demur.guarantees import bootstrap, compare
-from demur.guarantees.resampling.rates import Spread, standard_errors
-from demur.guarantees.resampling.replicates import draw
+from demur.guarantees.retuning import draw
+from demur.guarantees.standard_errors import Spread, standard_errors
 
 
 def make(n, seed, *, id_weight=None, id_loss=None):

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import demur as dm
-from demur.core.card import Fingerprint
-from demur.core.mistakes import likely_mistakes
-from demur.core.scores import ScoreColumns
+from demur.core.column_sample import likely_mistakes
+from demur.core.columns import ScoreColumns
+from demur.core.fingerprint import Fingerprint
 
 RULE = dm.Rule((0.6, 0.8), 0.5, score_names=("msp", "knn"))
 TABLE = {"knn": [0.1, 0.9, 0.3], "extra": ["a", "b", "c"], "msp": [0.2, 0.1, 0.9]}
@@ -67,7 +67,12 @@ def test_a_sample_and_a_rule_are_matched_by_name():
     other = dm.Sample(scores[:, ::-1], wrong, ood[:, ::-1], score_names=["b", "a"])
     rule = dm.tune(one, dm.TprFprModel(0.6, 0.4)).rule
     assert dm.evaluate(rule, one) == dm.evaluate(rule, other)
-    promise, swapped = dm.guarantees.certify(rule, one), dm.guarantees.certify(rule, other)
+    for sample in (one, other):
+        with pytest.raises(dm.InvalidInputError, match="these rows made the rule, and a promise"):
+            dm.guarantees.certify(rule, sample)
+    promise, swapped = (
+        dm.guarantees.certify(rule, sample, allow_tuning_rows=True) for sample in (one, other)
+    )
     assert promise.tpr == swapped.tpr and promise.fpr == swapped.fpr
     with pytest.raises(dm.InvalidInputError, match="'a' is missing"):
         dm.evaluate(rule, dm.Sample(scores, wrong, ood, score_names=["x", "b"]))
@@ -199,6 +204,10 @@ def test_likely_mistakes_are_seen():
     assert likely_mistakes(told) == []
     assert likely("correct", dm.Sample(own, ~wrong, foreign))
     assert likely("swapped", dm.Sample(foreign, rng.random(900) < 0.9, own))
+    # No errors tell, and one mistake is likelier than two.
+    assert [m.kind for m in likely_mistakes(dm.Sample(foreign, np.zeros(900), own))] == ["swapped"]
+    single = likely_mistakes(dm.Sample(foreign[:, 1], np.zeros(900), own[:, 1]))
+    assert [m.kind for m in single] == ["confidence"]
     with pytest.warns(dm.LikelyMistakeWarning, match="'a' points the other way"):
         dm.tune(reversed_, dm.TprFprModel(0.1, 0.9))
 
@@ -231,3 +240,23 @@ def test_id_is_id_in_any_spelling():
     frame = pl.DataFrame({"s": [1.0, 2.0, 3.0, 4.0], "l": 0, "set": ["ID", " Id", "svhn", None]})
     sample = dm.Sample.from_frame(frame, "s", loss="l", ood="set")
     assert sample.n_id == 3 and list(sample.ood_sets) == ["svhn"]
+
+
+def test_a_single_name_stands_for_itself():
+    """In `Sample`, `Sample.from_frame`, `open_source` and `Rule` alike."""
+    frame = pd.DataFrame({"conf": [0.9, 0.2, 0.4], "iso": [1.0, 2, 3], "l": [0, 1, 0]})
+    given = dm.Sample(frame[["conf", "iso"]], frame["l"], confidence="conf")
+    read = dm.Sample.from_frame(frame, ["conf", "iso"], loss="l", confidence="conf")
+    source = dm.open_source(frame, ["conf", "iso"], loss="l", confidence="conf")
+    assert given.columns == read.columns == source.columns
+    assert given.columns.confidence == ("conf",)
+    one = dm.Sample(frame["conf"].to_numpy(), frame["l"], score_names="conf", confidence="conf")
+    assert one.columns == dm.Sample.from_frame(frame, "conf", loss="l", confidence="conf").columns
+    rule = dm.Rule((-1.0,), -0.5, score_names="conf", confidence="conf")
+    assert rule == dm.Rule((-1.0,), -0.5, score_names=("conf",), confidence=("conf",))
+
+
+def test_classes_of_different_kinds_are_named_by_their_columns():
+    frame = pd.DataFrame({"s": [0.9, 0.2], "y": [1, 2], "h": ["1", "2"]})
+    with pytest.raises(dm.InvalidInputError, match=r"label: column 'y' holds numbers .* 'h' holds"):
+        dm.Sample.from_frame(frame, "s", label="y", prediction="h")

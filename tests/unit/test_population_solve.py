@@ -183,13 +183,21 @@ def test_a_cost_or_unknown_model_has_no_bounds():
     with pytest.raises(dm.InvalidInputError, match="model must be"):
         optimum(problem, "tpr")
     for model in (
-        dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=0.1)]),
         dm.RejectionModel("selective_risk", [dm.Bound("selective_risk", at_most=0.1)]),
         dm.RejectionModel("selective_risk", [dm.Bound("tpr", at_least=0.1, group="rare")]),
         dm.RejectionModel(dm.ExpectedCost(0.1), [dm.Bound("tpr", at_least=0.1)], 0.2),
     ):
         with pytest.raises(dm.InvalidInputError, match="tpr and precision at least"):
             optimum(problem, model)
+
+
+@pytest.mark.parametrize("solver", ["dual", "highs"])
+def test_the_most_tpr_without_a_bound_on_risk_is_that_of_neyman_and_pearson(solver):
+    problem = FiniteProblem([[0.3, 0.2], [0.3, 0.0], [0.1, 0.1]], [0.1, 0.4, 0.5])
+    model = dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=0.3)])
+    best = optimum(problem, model, solver=solver)
+    assert best.accept_probability == pytest.approx([1, 0.5, 0])
+    assert best.point.tpr == pytest.approx(0.65)
 
 
 def test_bounds_of_any_kind_are_kept_together():

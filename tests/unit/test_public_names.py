@@ -8,7 +8,7 @@ import demur as dm
 def test_public_names():
     assert sorted(dm.__all__) == [
         "Bound",
-        "Certificate",
+        "BoxRule",
         "CostModel",
         "DemurError",
         "Exact",
@@ -25,10 +25,12 @@ def test_public_names():
         "Prepared",
         "RejectionModel",
         "Report",
+        "RiskFprModel",
         "Rule",
         "Sample",
         "ScoreSource",
         "ScoreUnitsWarning",
+        "SearchCertificate",
         "TprFprModel",
         "Tuning",
         "evaluate",
@@ -37,10 +39,20 @@ def test_public_names():
         "prepare",
         "show_versions",
         "tune",
+        "tune_by_group",
     ]
-    assert len(dm.__all__) <= 32
+    assert len(dm.__all__) <= 34
     for name in dm.__all__:
         assert hasattr(dm, name)
+
+
+def test_certificates_of_searches_and_of_statistics_have_names_of_their_own():
+    tuned = dm.tune(dm.Sample([1, 2], [0, 1], [3]), dm.TprFprModel(0.5))
+    assert type(tuned.certificate) is dm.SearchCertificate
+    # The old name is still there, and means the same.
+    assert dm.Certificate is dm.SearchCertificate
+    assert "Certificate" not in dir(dm)
+    assert not {"Certificate", "SearchCertificate"} & set(dir(dm.guarantees))
 
 
 def test_values_and_errors_survive_pickling():

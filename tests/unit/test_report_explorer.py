@@ -7,7 +7,7 @@ import pytest
 from reports import accepted, make_sample
 
 import demur as dm
-from demur.report.explorer import explore
+from demur.report.explorer import _few_enough, explore
 from demur.report.summary import Case
 
 
@@ -162,3 +162,14 @@ def test_rejecting_everything_is_among_the_rules():
     nothing = np.flatnonzero(np.isneginf(explorer.lines[:, -1]))
     assert len(nothing) == 1 and explorer.tuned.id[nothing[0]] == 0
     assert nothing[0] not in explorer.cells
+
+
+def test_many_sets_leave_room_for_fewer_rules():
+    """Every rule has a count per OOD set; a page has a size."""
+    rng = np.random.default_rng(0)
+    rules, needed = np.arange(1000), rng.choice(1000, 100, replace=False)
+    kept = _few_enough(rules, needed, 300)
+    assert np.isin(needed, kept).all() and 290 <= len(kept) <= 300
+    assert np.diff(kept).max() < 12
+    np.testing.assert_array_equal(_few_enough(rules, needed, 2000), rules)
+    np.testing.assert_array_equal(_few_enough(rules, needed, 50), np.sort(needed))

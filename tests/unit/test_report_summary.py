@@ -70,9 +70,12 @@ def test_certificates_are_named_like_the_bounds():
         report.rule, make_sample(1, 900, 600), model=dm.TprFprModel(0.6, 0.3)
     )
     assert list(report.held_out.certified.values()) == list(promise.met.values())
-    assert list(report.held_out.certified) == ["TPR ≥ 0.6", "FPR ≤ 0.3"]
+    assert list(report.held_out.certified) == ["TPR ≥ 0.6", "FPR ≤ 0.3 of all OOD sets together"]
     precise = reported(held_out=make_sample(1), model=dm.PrecisionRecallModel(0.8, 0.5, 0.3))
-    assert set(precise.held_out.certified) == {"precision ≥ 0.8", "recall ≥ 0.5"}
+    assert set(precise.held_out.certified) == {
+        "precision ≥ 0.8 of all OOD sets together",
+        "recall ≥ 0.5",
+    }
 
 
 def test_the_decision_says_what_was_seen_on_held_out_rows():
@@ -148,7 +151,9 @@ def test_held_out_rows_that_differ_are_told():
     foreign = dm.Sample(sample.id_scores, sample.id_loss, sample.ood_scores - [0, 3])
     report = reported(sample, held_out=foreign)
     fpr = report.held_out.rates["FPR"].value
-    assert f"FPR ≤ 0.2 is missed: it is {fpr:.4f}" in texts(report)
+    missed = "FPR ≤ 0.2 of all OOD sets together"
+    assert f"{missed} is missed: it is {fpr:.4f}" in texts(report)
+    assert report.verdict.state == "missed" and f"{missed} is missed" in report.verdict.text
     assert "apart in FPR" in texts(report) and "apart in TPR" not in texts(report)
 
 
@@ -224,8 +229,9 @@ def test_worst_set_is_what_the_bound_is_about():
     seen = dm.evaluate(report.rule, fresh)
     worst = report.held_out.rates["largest FPR of a set"].value
     assert worst == max(seen.fpr_by_set.values()) != seen.fpr
-    assert report.held_out.certified == {}
-    assert "--fpr-of worst" in report.command and 'ood="worst"' in report.arguments
+    assert list(report.held_out.certified) == ["TPR ≥ 0.5", "FPR ≤ 0.3 of every set"]
+    assert report.command == "" and 'ood="worst"' in report.arguments
+    assert "FPR ≤ 0.3 of every set" in report.asked and "of every set" in report.verdict.text
 
 
 def test_weights_leave_no_intervals():
@@ -333,7 +339,9 @@ def test_text_has_the_decision_the_numbers_and_the_comparison():
     report = reported(sample, methods={"a": sample, "b": sample.score(0)})
     text = report.to_text()
     assert " ".join(text.split()).startswith(
-        f"When to answer {report.decision}".replace("\u00a0", " ")
+        f"When to answer {report.verdict.title}. {report.verdict.text} {report.decision}".replace(
+            "\u00a0", " "
+        )
     )
     assert f"{report.tuned.rates['selective risk'].value:.5f}" in text
     assert "unable" in text and "WARNING: There are no held-out rows." in text

@@ -5,7 +5,7 @@ import pytest
 
 import demur as dm
 from demur.core.points import RowMasses
-from demur.tuning.retune import Retuner
+from demur.guarantees.retuning import Retuner
 
 MODELS = [
     dm.TprFprModel(0.7, 0.4),

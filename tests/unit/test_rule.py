@@ -53,7 +53,9 @@ def test_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     [
         ("not json", "not valid JSON"),
         ("[1]", "not a rule"),
-        ('{"format": "demur.rule", "version": 3}', "version 3"),
+        ('{"format": "demur.rule", "version": 4}', "version 4"),
+        ('{"format": "demur.rule", "version": 3, "direction": [1], "shape": "disc"}', "'disc'"),
+        ('{"format": "demur.rule", "version": 3, "direction": [1], "shape": "box"}', "'limits'"),
         ('{"format": "demur.rule", "version": 1}', "no entry 'direction'"),
         (
             '{"format": "demur.rule", "version": 1, "direction": ["a"], "threshold": 1, "tau": 1}',
@@ -118,7 +120,7 @@ def test_bad_scores_are_refused(scores, message):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"direction": (1.0, 2.0, 3.0), "threshold": 1},
+        {"direction": (), "threshold": 1},
         {"direction": (0.0, 0.0), "threshold": 1},
         {"direction": (np.inf, 0.0), "threshold": 1},
         {"direction": (1.0,), "threshold": np.nan},

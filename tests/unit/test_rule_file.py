@@ -4,12 +4,14 @@ import base64
 import json
 import math
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import demur as dm
+from demur.core.card import Card
 
 DOCS = Path(__file__).parents[2] / "docs"
 VECTORS = json.loads((DOCS / "rule-vectors.json").read_text(encoding="utf-8"))
@@ -22,7 +24,9 @@ def numbers(rows):
 
 def probability(rule, scores):
     """Evaluate a rule file as the page says, with nothing but Python's doubles."""
-    assert rule["format"] == "demur.rule" and rule["version"] in (1, 2)
+    assert rule["format"] == "demur.rule" and rule["version"] in (1, 2, 3)
+    if rule["version"] == 3:
+        return box_probability(rule, scores)
     if any(score == math.inf for score in scores):
         return 0.0
     weighed = [(w, s) for w, s in zip(rule["direction"], scores, strict=True) if w != 0]
@@ -37,6 +41,20 @@ def probability(rule, scores):
     if total < rule["threshold"]:
         return 1.0
     return rule["tau"] if total == rule["threshold"] else 0.0
+
+
+def box_probability(rule, scores):
+    """Evaluate a box as the page says."""
+    assert rule["shape"] == "box"
+    limits = [float(limit) for limit in rule["limits"]]
+    if math.inf in scores:
+        return 0.0
+    for sign, limit, score in zip(rule["direction"], limits, scores, strict=True):
+        if sign and (math.isnan(score) or score == -math.inf):
+            return 0.0
+        if (sign > 0 and not score <= limit) or (sign < 0 and not score >= limit):
+            return 0.0
+    return 1.0
 
 
 def test_there_are_enough_vectors():
@@ -133,6 +151,51 @@ def test_a_card_stays_small(length, tmp_path):
     rows = dm.Rule.load(tmp_path / "rule.json").card.to_data()["rows"]
     assert (rows["id"], rows["ood"]) == (100_000, 9_000)
     assert len(rows["ood_sets"]) + rows["more_ood_sets"] == 300
+
+
+def _card_bytes(rule):
+    text = rule.to_json()
+    assert dm.Rule.from_json(text) == rule
+    return len(text) - len(dm.Rule(rule.direction, rule.threshold, 1.0, rule.score_names).to_json())
+
+
+@pytest.mark.filterwarnings("ignore::demur.LikelyMistakeWarning")
+@pytest.mark.parametrize("bounds", [3, 300, 900])
+@pytest.mark.parametrize("length", [1, 40, 1000])
+def test_a_card_stays_small_whatever_was_asked(bounds, length):
+    """Hundreds of bounds, one for each set, and long names of sets, scores and columns."""
+    rng = np.random.default_rng(0)
+    sets = {f"{k}{'ö' * length}": rng.random(3) + 0.4 for k in range(bounds)}
+    losses = rng.random(3000) < 0.2
+    name = "s" * (length * bounds // 2)
+    sample = dm.Sample(rng.random(3000) + 0.3 * losses, losses, sets, score_names=[name])
+    each = [dm.Bound("fpr", at_most=1, ood_set=set_name) for set_name in sets]
+    model = dm.RejectionModel("selective_risk", [dm.Bound("tpr", at_least=0.5), *each])
+    tuned = dm.tune(sample, dm.TprFprModel(0.5, 1), ood="worst")
+    card = Card.of_tuning(sample, model, tuned.point).with_entries(columns={"loss": name})
+    rule = replace(tuned.rule, card=card)
+    assert _card_bytes(rule) <= 200_000
+    kept = dm.Rule.from_json(rule.to_json()).card
+    assert set(kept.left_out) == set(card.to_data()) - set(kept.to_data())
+    # What is small is there, and so is all else where it fits.
+    assert {"created", "demur", "points", "ood", "rows"} <= set(kept.to_data())
+    if bounds * length <= 300 * 40:
+        assert kept.left_out == () and kept.model == model
+
+
+def test_a_rule_of_a_frontier_has_a_card():
+    rng = np.random.default_rng(0)
+    sample = dm.Sample(rng.random(200), rng.random(200) < 0.2, rng.random(90) + 0.4)
+    rule = dm.frontier(sample, min_tpr=[0.5], max_fpr=[0.25, 0.5]).rule_at(min_tpr=0.5, max_fpr=0.5)
+    card = dm.Rule.from_json(rule.to_json()).card
+    assert card.model == dm.TprFprModel(0.5, 0.5) and card.fingerprint.share_of(sample) == 1
+
+
+def test_a_rule_that_no_reader_would_take_is_not_written(tmp_path):
+    rule = dm.Rule((1.0,), 0.5, score_names=("s" * 2**20,))
+    with pytest.raises(dm.InvalidInputError, match="give the scores shorter names"):
+        rule.save(tmp_path / "r.json")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_of_version_1_still_applies(tmp_path):

@@ -33,7 +33,8 @@ def test_duckdb_decides_the_same(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_polars_decides_the_same(rule):
-    query = f"SELECT {rule.to_sql(names_of(rule))} AS accept FROM self ORDER BY id"
+    predicate = rule.to_sql(names_of(rule), dialect="trino")
+    query = f"SELECT {predicate} AS accept FROM self ORDER BY id"
     assert pl.from_arrow(table()).sql(query)["accept"].to_list() == expected(rule)
 
 
@@ -44,12 +45,15 @@ def test_sqlite_decides_the_same(rule):
     connection.execute(f'CREATE TABLE scored (id INTEGER, "{NAMES[0]}" DOUBLE)')
     rows = list(enumerate(scored()[:, 0].tolist()))
     connection.executemany("INSERT INTO scored VALUES (?, ?)", rows)
-    query = f"SELECT {rule.to_sql(names_of(rule))} FROM scored ORDER BY id"
+    predicate = rule.to_sql(names_of(rule), dialect="trino")
+    query = f"SELECT {predicate} FROM scored ORDER BY id"
     assert [bool(accept) for (accept,) in connection.execute(query)] == expected(rule)
     connection.close()
 
 
-@pytest.mark.parametrize("dialect", ["postgres", "bigquery", "spark", "duckdb"])
+@pytest.mark.parametrize(
+    "dialect", ["postgres", "bigquery", "spark", "duckdb", "snowflake", "trino"]
+)
 @pytest.mark.parametrize("rule", RULES)
 def test_every_dialect_parses_to_the_same_decisions(rule, dialect):
     predicate = rule.to_sql(names_of(rule), dialect=dialect)

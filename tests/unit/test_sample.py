@@ -12,8 +12,8 @@ import demur as dm
     [
         ({"id_scores": [0.1, np.nan], "id_loss": [0, 1]}, r"id_scores\[1\] is NaN"),
         ({"id_scores": [0.1, -np.inf], "id_loss": [0, 1]}, r"id_scores\[1\] is -inf"),
-        ({"id_scores": [[1, 2, 3]], "id_loss": [0]}, "one or two scores"),
-        ({"id_scores": 3.0, "id_loss": [0]}, "one or two scores"),
+        ({"id_scores": [[]], "id_loss": [0]}, "scores of a row"),
+        ({"id_scores": 3.0, "id_loss": [0]}, "scores of a row"),
         ({"id_scores": [], "id_loss": []}, "id_scores is empty"),
         ({"id_scores": ["a", "b"], "id_loss": [0, 1]}, "id_scores must hold real numbers"),
         ({"id_scores": [1, 2], "id_loss": ["0", "1"]}, "id_loss must hold real numbers"),

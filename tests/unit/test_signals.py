@@ -1,8 +1,10 @@
 """A search ends within a second of Ctrl-C or SIGTERM, in Python and on the command line."""
 
+import glob
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -119,7 +121,7 @@ def test_sigterm_without_a_handler_ends_the_process():
     assert seconds < 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_command_ends_with_one_line(tmp_path, number):
     rng = np.random.default_rng(0)
     scores = np.exp(6 * rng.normal(size=(40_000, 2)))
@@ -131,6 +133,42 @@ def test_a_command_ends_with_one_line(tmp_path, number):
     assert err.splitlines() == [f"demur: stopped by {number.name}"]
     assert seconds < 1
     assert [path.name for path in tmp_path.iterdir()] == ["s.npz"]
+
+
+PASS = """
+from demur.sources.engines.duckdb import DuckDBSource
+
+def told(self, frame, collect=DuckDBSource._collect):
+    print("ready", flush=True)
+    # A pass of DuckDB that hears of no signal for a while.
+    return collect(self, frame)
+
+DuckDBSource._collect = told
+sys.argv = ["demur", "tune", "many", "--scores", "r,g", "--loss", "wrong", "--ood", "ood",
+            "--min-tpr", "0.2", "--max-fpr", "0.3", "-o", "rule.json"]
+from demur.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_pass_of_an_engine_ends_with_one_line(tmp_path, number):
+    duckdb = pytest.importorskip("duckdb")
+    (tmp_path / "many").mkdir()
+    with duckdb.connect() as connection:
+        rows = (
+            "SELECT random() r, random() g, i % 5 = 0 wrong, i % 3 = 0 ood FROM range(400000) t(i)"
+        )
+        for part in range(16):
+            target = tmp_path / "many" / f"{part}.parquet"
+            connection.execute(f"COPY ({rows}) TO '{target}' (COMPRESSION ZSTD)")
+    before = set(glob.glob(f"{tempfile.gettempdir()}/demur-duckdb-*"))
+    returned, out, err, seconds = stop(PASS, number, tmp_path)
+    assert (returned, out) == (128 + number, "")
+    assert err.splitlines() == [f"demur: stopped by {number.name}"]
+    assert seconds < 1
+    assert [path.name for path in tmp_path.iterdir()] == ["many"]
+    assert set(glob.glob(f"{tempfile.gettempdir()}/demur-duckdb-*")) <= before
 
 
 @pytest.fixture

@@ -6,12 +6,14 @@ Masses are int64 with totals below 2**52. Nothing is checked here.
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.engines import Optima, Outcome, Status
+from demur._kernels.engines import EXACT, PLAIN, Chosen, Doubt, Gap, Optima, Outcome, Status
+from demur._kernels.exact import Linear
+from demur._kernels.frame import Frame
 
 try:
     from demur._kernels import _engine
@@ -27,9 +29,11 @@ _Floats = npt.NDArray[np.float64]
 searches_all_bounds = True
 
 # As in csrc/tree.h and csrc/search.h.
-_COLUMNS = 3
+_COLUMNS, _MARK = 3, 2
 _HALF_PLANES = 256
 _UNLIMITED = 2**63 - 1
+# Half-planes with the same masses that there is room for, on average.
+_EQUALS = 16
 # As in csrc/metrics.h.
 _METRICS = (
     "auroc",
@@ -58,7 +62,7 @@ class MortonTree(NamedTuple):
     box: _Floats
     """Smallest, then largest scores of each node, shape (nodes, 4)."""
     mass: _Ints
-    """ID, loss, a pseudo-random mark and OOD per set, shape (points, 3 + sets)."""
+    """ID, loss, a pseudo-random mark, OOD per set and extra, shape (points, 3 + sets + extra)."""
     sums: _Ints
     """The same for each node."""
     unit: _Ints
@@ -66,27 +70,49 @@ class MortonTree(NamedTuple):
     tilt: _Ints32
     """By how many powers of two the first score spreads wider than the second."""
     sets: int
+    extra: int
+    frame: _Floats
+    """What scores the points stand for; see `Frame.numbers`."""
 
 
-def prepare(scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints) -> MortonTree:
-    """Build the tree over scores (n, 2) with masses id (n,), ood (sets, n) and loss (n,)."""
+def prepare(
+    scores: _Floats,
+    id: _Ints,
+    ood: _Ints,
+    loss: _Ints,
+    extra: _Ints | None = None,
+    *,
+    frame: Frame = PLAIN,
+) -> MortonTree:
+    """Build the tree over scores (n, 2) with masses id (n,), ood (sets, n) and loss (n,).
+
+    `extra`, shape (extra, n), are parts of these masses that linear bounds are about.
+    """
     n = len(scores)
     point, row, node = np.empty((n, 2)), np.empty(n, np.int32), np.empty((2 * n, 3), np.int32)
     tilt = np.empty(1, np.int32)
     # NumPy asks for large pages, which random access needs.
     room = np.empty(n, np.uint64)
-    points, nodes = _engine.arrange(np.ascontiguousarray(scores), room, point, row, node, tilt)
+    points, nodes = _engine.arrange(
+        np.ascontiguousarray(frame.points(scores)), room, point, row, node, tilt
+    )
     point, node = point[:points], node[:nodes]
     box = np.empty((len(node), 4))
     _engine.enclose(node, point, box)
-    masses = _masses(row, points, node, id, ood, loss)
-    return MortonTree(point, row, node, box, *masses, tilt, len(ood))
+    columns = ood if extra is None else np.vstack([ood, extra])
+    masses = _masses(row, points, node, id, columns, loss)
+    sizes = len(ood), len(columns) - len(ood)
+    return MortonTree(point, row, node, box, *masses, tilt, *sizes, frame.numbers)
 
 
-def reweight(tree: MortonTree, id: _Ints, ood: _Ints, loss: _Ints) -> MortonTree:
+def reweight(
+    tree: MortonTree, id: _Ints, ood: _Ints, loss: _Ints, extra: _Ints | None = None
+) -> MortonTree:
     """Give the same rows other masses, which may be zero."""
-    mass, sums, unit = _masses(tree.row, len(tree.point), tree.node, id, ood, loss)
-    return tree._replace(mass=mass, sums=sums, unit=unit, sets=len(ood))
+    columns = ood if extra is None else np.vstack([ood, extra])
+    mass, sums, unit = _masses(tree.row, len(tree.point), tree.node, id, columns, loss)
+    parts = len(columns) - len(ood)
+    return tree._replace(mass=mass, sums=sums, unit=unit, sets=len(ood), extra=parts)
 
 
 def _masses(
@@ -111,6 +137,7 @@ def search(
     max_ood: _Ints,
     ratio: _Ints,
     *,
+    linear: Linear | None = None,
     gap: float = 0.0,
     budget: int | None = None,
     start: _Floats | None = None,
@@ -123,9 +150,9 @@ def search(
     differ in loss; the one given is that of the first.
     """
     weights, v = np.empty((_HALF_PLANES, 2)), np.empty(_HALF_PLANES)
-    found, id_, ood, loss, status, lower_bound, boxes, unresolved = _engine.search(
+    found, id_, ood, loss, status, lower_bound, boxes, unresolved, doubts = _engine.search(
         *_tree(tree),
-        *_program(objective, per_id, min_id, max_ood, ratio),
+        *_program(tree, objective, per_id, min_id, max_ood, ratio, linear),
         np.array(quarters, np.int64),
         np.empty((0, 2)) if start is None else np.ascontiguousarray(start),
         gap,
@@ -137,6 +164,25 @@ def search(
         weights[:found].copy(),
         v[:found].copy(),
         *(id_, ood, loss, cast(Status, status), lower_bound, boxes, unresolved),
+        tuple(_doubt(tree, *doubt) for doubt in doubts),
+    )
+
+
+def _doubt(
+    tree: MortonTree,
+    still: int,
+    unit: float,
+    step: float,
+    *rest: Any,
+) -> Doubt:
+    t0, t1, low0, low1, high0, high1, points, below, merit = rest
+    which = np.frombuffer(points, np.int32)
+    return Doubt(
+        *(still, unit, step, (t0, t1), (low0, low1), (high0, high1)),
+        tree.point[which],
+        np.delete(tree.mass[which], _MARK, axis=1),
+        np.delete(np.frombuffer(below, np.int64), _MARK),
+        merit,
     )
 
 
@@ -149,6 +195,7 @@ def grid(
     max_ood: _Ints,
     ratio: _Ints,
     *,
+    linear: Linear | None = None,
     each: bool = False,
 ) -> Optima:
     """Return the optimal threshold of given directions, shape (d, 2), values taken as computed.
@@ -158,18 +205,24 @@ def grid(
     """
     weights = np.ascontiguousarray(directions, np.float64)
     masses, v = np.empty((len(weights), 3), np.int64), np.empty(len(weights))
-    program = _program(objective, per_id, min_id, max_ood, ratio)
+    program = _program(tree, objective, per_id, min_id, max_ood, ratio, linear)
     _engine.directions(*_tree(tree), *program, weights, int(each), masses, v)
     return Optima(masses[:, 0], masses[:, 1], masses[:, 2], weights, v)
 
 
 def frontier(
-    tree: MortonTree, quarters: tuple[int, ...], id_levels: _Ints, ood_levels: _Ints
+    tree: MortonTree,
+    quarters: tuple[int, ...],
+    id_levels: _Ints,
+    ood_levels: _Ints,
+    *,
+    gap: Gap = EXACT,
 ) -> Optima:
     """Return the least selective risk for every pair of bounds, exact over all directions.
 
     Entry (j, k) has at least ``id_levels[j]`` ID and at most ``ood_levels[k]`` OOD mass of all
-    sets together, both ascending; ties go to the larger ID, then to the smaller OOD mass.
+    sets together, both ascending; ties go to the larger ID, then to the smaller OOD mass. What is
+    better by no more than `gap` may be missed.
     """
     shape = len(id_levels), len(ood_levels)
     masses, risk = np.zeros((*shape, 3), np.int64), np.full(shape, np.inf)
@@ -180,13 +233,61 @@ def frontier(
         np.ascontiguousarray(id_levels, np.int64),
         np.ascontiguousarray(ood_levels, np.int64),
         *(masses, risk, weights, v),
+        *(gap.risk, gap.id, gap.ood),
     )
     return Optima(masses[..., 0], masses[..., 1], masses[..., 2], weights, v)
+
+
+def equal_fpr(tree: MortonTree, quarters: tuple[int, ...], *, gap: float = 0.0) -> Chosen:
+    """Return the largest share of correct ID at every OOD mass, from 0 to all of it.
+
+    `tree` has OOD mass for ID, correct ID mass for losses and wrong ID mass for its one set.
+    """
+    levels = 1 + (int(tree.sums[0, 0]) if len(tree.sums) else 0)
+    masses, rate = np.zeros((levels, 3), np.int64), np.full(levels, -1.0)
+    weights, v = np.full((levels, 2), np.nan), np.full(levels, np.nan)
+    _engine.equal_fpr(*_tree(tree), np.array(quarters, np.int64), gap, masses, rate, weights, v)
+    return Chosen(rate, masses[:, 0], masses[:, 1], masses[:, 2], weights, v)
+
+
+def equals(
+    tree: MortonTree, quarters: tuple[int, ...], masses: _Ints
+) -> tuple[_Ints, _Floats] | None:
+    """Return all half-planes that accept one of some masses: which, and weights and v.
+
+    `masses` are (ID, OOD, loss), shape (n, 3). None where there are too many.
+    """
+    order = np.lexsort((masses[:, 1], masses[:, 0]))
+    room = _EQUALS * len(masses) + _HALF_PLANES
+    which, lines = np.empty(room, np.int64), np.empty((room, 3))
+    targets = np.ascontiguousarray(masses[order], np.int64)
+    found = _engine.equals(*_tree(tree), np.array(quarters, np.int64), targets, which, lines)
+    return None if found == room else (order[which[:found]], lines[:found])
 
 
 def sides(tree: MortonTree, weight: _Floats, v: float, along: _Floats) -> tuple[float, float]:
     """Return the last accepted and the first rejected value along a direction."""
     return _engine.sides(*_tree(tree), weight, v, along)
+
+
+def count(tree: MortonTree, lines: _Floats) -> _Ints:
+    """Return the masses that lines (weights and threshold) accept, shape (lines, 2 + sets).
+
+    These are ID, loss, and OOD of each set.
+    """
+    rows = np.empty((len(lines), _COLUMNS + tree.sets), np.int64)
+    _engine.count(*_tree(tree), np.ascontiguousarray(lines, np.float64), rows)
+    return np.delete(rows, _MARK, axis=1)
+
+
+def settle(tree: MortonTree, lines: _Floats) -> tuple[_Floats, _Floats]:
+    """Return lines with unit weights and thresholds midway between the two sides.
+
+    Also the last accepted and the first rejected value along the weights given, shape (lines, 2).
+    """
+    settled, sides = np.empty((len(lines), 3)), np.empty((len(lines), 2))
+    _engine.settle(*_tree(tree), np.ascontiguousarray(lines, np.float64), settled, sides)
+    return settled, sides
 
 
 def widest(
@@ -216,17 +317,27 @@ def metrics(
 
 
 def _program(
-    objective: _Ints, per_id: bool, min_id: int, max_ood: _Ints, ratio: _Ints
-) -> tuple[_Ints, int, int, _Ints, _Ints]:
-    columns = (np.ascontiguousarray(column, np.int64) for column in (objective, max_ood, ratio))
-    coefficients, most, pairs = columns
-    return coefficients, int(per_id), min_id, most, pairs
+    tree: MortonTree,
+    objective: _Ints,
+    per_id: bool,
+    min_id: int,
+    max_ood: _Ints,
+    ratio: _Ints,
+    linear: Linear | None,
+) -> tuple[_Ints, int, int, _Ints, _Ints, _Ints, _Ints, _Ints]:
+    if linear is None:
+        linear = Linear(*(np.empty((0, k), np.int64) for k in (3 + tree.extra, 1, 2 + tree.extra)))
+    columns = (objective, max_ood, ratio, *linear)
+    coefficients, most, pairs, *bounds = (
+        np.ascontiguousarray(column, np.int64) for column in columns
+    )
+    return coefficients, int(per_id), min_id, most, pairs, bounds[0], bounds[1], bounds[2]
 
 
 def _tree(
     tree: MortonTree,
-) -> tuple[_Floats, _Ints32, _Floats, _Ints, _Ints, _Ints, _Ints32, int]:
+) -> tuple[_Floats, _Ints32, _Floats, _Ints, _Ints, _Ints, _Ints32, int, int, _Floats]:
     return (
         *(tree.point, tree.node, tree.box, tree.mass),
-        *(tree.sums, tree.unit, tree.tilt, tree.sets),
+        *(tree.sums, tree.unit, tree.tilt, tree.sets, tree.extra, tree.frame),
     )

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from demur._kernels.exact import Linear
+from demur._kernels.frame import Frame
 from demur.errors import InvalidInputError
 
 VARIABLE = "DEMUR_ENGINE"
@@ -19,7 +21,32 @@ NAMES = ("compiled", "numpy")
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 
-Status = Literal["optimal", "gap", "budget", "infeasible"]
+PLAIN = Frame()
+
+Status = Literal["optimal", "gap", "budget", "unresolved", "infeasible"]
+
+
+class Doubt(NamedTuple):
+    """A box of half-planes that float64 cannot take apart, in the engine's coordinates.
+
+    A point is the line ``unit*p + t*step*q``, p being its coordinate `still` and q the other, and
+    a half-plane (t, v) accepts the lines at or below it.
+    """
+
+    still: int
+    unit: float
+    step: float
+    t: tuple[float, float]
+    low: tuple[float, float]
+    high: tuple[float, float]
+    points: _Floats
+    """Those whose lines cross the box, shape (k, 2)."""
+    masses: _Ints
+    """ID, loss, OOD of each set and extra mass of these, shape (k, 2 + sets + extra)."""
+    below: _Ints
+    """The same of all points whose lines pass below the box."""
+    merit: float
+    """What the objective cannot fall below in the box."""
 
 
 class Outcome(NamedTuple):
@@ -36,7 +63,9 @@ class Outcome(NamedTuple):
     """No half-plane has a smaller objective."""
     boxes: int
     unresolved: int
-    """How many boxes or cells float64 could not take apart."""
+    """How many boxes float64 could not take apart; `lower_bound` covers them."""
+    doubts: tuple[Doubt, ...] = ()
+    """Boxes that may hold something better, to be looked at exactly; nothing else covers them."""
 
 
 class Optima(NamedTuple):
@@ -45,6 +74,31 @@ class Optima(NamedTuple):
     id: _Ints
     ood: _Ints
     loss: _Ints
+    weights: _Floats
+    v: _Floats
+
+
+class Gap(NamedTuple):
+    """By how much the best may be better than what is returned."""
+
+    risk: float = 0.0
+    """In units of loss mass per ID mass."""
+    id: float = 0.0
+    """ID mass, where nothing has a loss: it is that of the best, but for `id`, ..."""
+    ood: int = 0
+    """... at bounds that are smaller by this OOD mass."""
+
+
+EXACT = Gap()
+
+
+class Chosen(NamedTuple):
+    """Half-planes chosen at each OOD mass, an entry each; `rate` is -1 where there is none."""
+
+    rate: _Floats
+    ood: _Ints
+    correct: _Ints
+    wrong: _Ints
     weights: _Floats
     v: _Floats
 
@@ -75,10 +129,25 @@ class Engine(Protocol):
     def metrics(self) -> ScalarMetrics | None:
         """Scalar metrics of one score; None where the formulas of `demur.metrics` are as fast."""
 
-    def prepare(self, scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints) -> Any:
-        """Build the tree over scores (n, 2) with masses id (n,), ood (sets, n) and loss (n,)."""
+    def prepare(
+        self,
+        scores: _Floats,
+        id: _Ints,
+        ood: _Ints,
+        loss: _Ints,
+        extra: _Ints | None = None,
+        *,
+        frame: Frame = PLAIN,
+    ) -> Any:
+        """Build the tree over scores (n, 2) with masses id (n,), ood (sets, n) and loss (n,).
 
-    def reweight(self, tree: Any, id: _Ints, ood: _Ints, loss: _Ints) -> Any:
+        `extra`, shape (extra, n), are parts of these masses that linear bounds are about. What is
+        searched are the points of a frame; half-planes that come in or go out are about scores.
+        """
+
+    def reweight(
+        self, tree: Any, id: _Ints, ood: _Ints, loss: _Ints, extra: _Ints | None = None
+    ) -> Any:
         """Give the same rows other masses, some of which may be zero, without sorting again."""
 
     def search(
@@ -91,6 +160,7 @@ class Engine(Protocol):
         max_ood: _Ints,
         ratio: _Ints,
         *,
+        linear: Linear | None = None,
         gap: float = 0.0,
         budget: int | None = None,
         start: _Floats | None = None,
@@ -99,7 +169,8 @@ class Engine(Protocol):
 
         Quarter q holds the directions from q to q + 1 right angles. The search stops when
         nothing can be better by more than `gap`, or after `budget` boxes. `start` are directions
-        to try first, shape (k, 2), where the engine does not look for its own.
+        to try first, shape (k, 2), where the engine does not look for its own. `linear` are
+        bounds on the masses of the tree, the extra ones included.
         """
 
     def grid(
@@ -112,26 +183,65 @@ class Engine(Protocol):
         max_ood: _Ints,
         ratio: _Ints,
         *,
+        linear: Linear | None = None,
         each: bool = False,
     ) -> Optima:
         """Return the optimal threshold of given directions, shape (d, 2), values as computed.
 
         Unless `each`, directions that are not among the best of all may be cut short: their
-        entries are missing, or not the best they could be.
+        entries are missing, or not the best they could be. The tree must have no frame.
         """
 
     def frontier(
-        self, tree: Any, quarters: tuple[int, ...], id_levels: _Ints, ood_levels: _Ints
+        self,
+        tree: Any,
+        quarters: tuple[int, ...],
+        id_levels: _Ints,
+        ood_levels: _Ints,
+        *,
+        gap: Gap = EXACT,
     ) -> Optima:
         """Return the least selective risk for every pair of bounds, exact over all directions.
 
         Entry (j, k) has at least ``id_levels[j]`` ID and at most ``ood_levels[k]`` OOD mass of
         all sets together, both ascending; ties go to the larger ID, then to the smaller OOD mass.
-        Losses must be those of points with ID mass.
+        Losses must be those of points with ID mass. An engine may leave alone what is no better
+        than `gap`.
+        """
+
+    def equal_fpr(self, tree: Any, quarters: tuple[int, ...], *, gap: float = 0.0) -> Chosen:
+        """Return the largest share of correct ID at every OOD mass, from 0 to all of it.
+
+        In each direction the half-plane of an OOD mass is the largest that accepts no more. Those
+        whose boundary several points share count for the axes only. `tree` has OOD mass for ID,
+        correct ID mass for losses and wrong ID mass for its one set. No share is larger than the
+        one returned by more than `gap`. Only for engines with `searches_all_bounds`.
+        """
+
+    def equals(
+        self, tree: Any, quarters: tuple[int, ...], masses: _Ints
+    ) -> tuple[_Ints, _Floats] | None:
+        """Return all half-planes that accept one of some masses: which, and weights and v.
+
+        `masses` are (ID, OOD of all sets, loss), shape (n, 3). None where the engine does not
+        look for all of them at once, or there are too many.
         """
 
     def sides(self, tree: Any, weight: _Floats, v: float, along: _Floats) -> tuple[float, float]:
         """Return the last accepted and the first rejected value along a direction."""
+
+    def count(self, tree: Any, lines: _Floats) -> _Ints:
+        """Return the masses that lines (weights and threshold) accept, shape (lines, 2 + sets).
+
+        These are ID, loss, and OOD of each set.
+        """
+
+    def settle(self, tree: Any, lines: _Floats) -> tuple[_Floats, _Floats]:
+        """Return lines with unit weights and thresholds midway between the two sides.
+
+        Also the last accepted and the first rejected value along the weights given, shape
+        (lines, 2).
+        """
 
     def widest(
         self, tree: Any, weight: _Floats, v: float, scale: _Floats, nonneg: tuple[bool, bool]

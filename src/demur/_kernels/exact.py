@@ -1,14 +1,15 @@
 """The tie policy: which of two operating points is better, decided on integers.
 
-The smaller objective is better, then the larger ID mass, then the smaller OOD mass. This is the
-only place that knows that order; everything that picks, sorts or compares operating points calls
-it. Masses are compared in float64 wherever that provably gives the order of the integers; what
-it cannot decide is decided on Python's integers, one by one.
+The smaller objective is better, then the larger ID mass, then the smaller OOD mass, then the
+smaller loss mass. This is the only place that knows that order; everything that picks, sorts or
+compares operating points calls it. Masses are compared in float64 wherever that provably gives
+the order of the integers; what it cannot decide is decided on Python's integers, one by one.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,53 @@ _Bools = npt.NDArray[np.bool_]
 _DOUBT = 16 * np.finfo(np.float64).eps
 
 
+class Linear(NamedTuple):
+    """Bounds ``coefficients . (nI, L, sum(nO), *extra) >= least``; see `demur.core.program`.
+
+    `extra` are masses of parts of the rows, such as the ID rows of a group.
+    """
+
+    coefficients: _Ints
+    """Shape (bounds, 3 + extra)."""
+    least: _Ints
+    hope: _Ints
+    """Shape (bounds, 2 + extra): what a unit of ID, loss and extra mass that may or may not be
+    accepted adds at best."""
+
+    @property
+    def extra(self) -> int:
+        """How many masses there are beside ID, loss and OOD."""
+        return int(self.hope.shape[1]) - 2
+
+
+def linear_close(linear: Linear, masses: _Floats) -> _Bools:
+    """Return where linear bounds hold or fail by no more than rounding."""
+    met = np.ones(masses.shape[1], bool)
+    for coefficients, least in zip(linear.coefficients, linear.least, strict=True):
+        used = np.flatnonzero(coefficients)
+        terms = coefficients[used, None].astype(np.float64) * masses[used]
+        size = np.abs(terms).sum(axis=0) + abs(float(least))
+        met &= terms.sum(axis=0) - float(least) >= -_DOUBT * size
+    return met
+
+
+def linear_met(linear: Linear, masses: _Ints) -> _Bools:
+    """Return where linear bounds hold for masses (nI, L, sum(nO), *extra), shape (3 + extra, n)."""
+    met = np.ones(masses.shape[1], bool)
+    for coefficients, least in zip(linear.coefficients, linear.least, strict=True):
+        used = np.flatnonzero(coefficients)
+        terms = coefficients[used, None].astype(np.float64) * masses[used]
+        value = terms.sum(axis=0) - float(least)
+        size = np.abs(terms).sum(axis=0) + abs(float(least))
+        holds = value >= 0
+        if size.max(initial=0) >= 2.0**53:
+            for i in np.flatnonzero(np.abs(value) <= _DOUBT * size):
+                exactly = sum(int(coefficients[k]) * int(masses[k, i]) for k in used)
+                holds[i] = exactly >= int(least)
+        met &= holds
+    return met
+
+
 def feasible(nI: _Ints, nO: _Ints, min_id: int, max_ood: _Ints, ratio: _Ints) -> _Bools:
     """Return where all bounds hold: nI >= min_id, nO <= max_ood and a*nI >= b*nO per set.
 
@@ -30,26 +78,27 @@ def feasible(nI: _Ints, nO: _Ints, min_id: int, max_ood: _Ints, ratio: _Ints) ->
     for accepted, largest, (a, b) in zip(nO, max_ood, ratio, strict=True):
         met &= accepted <= largest
         if b > 0:
-            met &= _at_least(int(a), nI, int(b), accepted)
+            met &= products_ordered(int(b), accepted, int(a), nI)
     return met
 
 
-def _at_least(a: int, p: _Ints, b: int, q: _Ints) -> _Bools:
-    """Return where a*p >= b*q."""
+def products_ordered(a: int, p: _Ints, b: int, q: _Ints) -> _Bools:
+    """Return where a*p <= b*q."""
     left, right = float(a) * p, float(b) * q
-    met: _Bools = left >= right
+    met: _Bools = left <= right
     if max(left.max(initial=0), right.max(initial=0)) >= 2.0**53:
         close = np.flatnonzero(np.abs(left - right) <= _DOUBT * np.maximum(left, right))
         for i in close:
-            met[i] = a * int(p[i]) >= b * int(q[i])
+            met[i] = a * int(p[i]) <= b * int(q[i])
     return met
 
 
 def best(nI: _Ints, nO: _Ints, L: _Ints, objective: _Ints, per_id: bool) -> _Ints:
-    """Return the indices of all rows equal in (objective, nI, nO) that no row beats.
+    """Return the indices of all rows equal in (objective, nI, nO, L) that no row beats.
 
     The objective is ``(objective . (L, nI, nO)) / (nI if per_id else 1)``, smaller is better,
-    then the larger nI, then the smaller nO. `nO` is the OOD mass of all sets together.
+    then the larger nI, then the smaller nO, then the smaller L. `nO` is the OOD mass of all sets
+    together.
     """
     if len(nI) == 0:
         return np.empty(0, np.int64)
@@ -64,7 +113,8 @@ def best(nI: _Ints, nO: _Ints, L: _Ints, objective: _Ints, per_id: bool) -> _Int
         close = np.flatnonzero(value - error <= (value + error).min())
         kept = _smallest_exactly(close, nI, nO, L, (loss, id_, ood), per_id)
     kept = kept[nI[kept] == nI[kept].max()]
-    tied: _Ints = kept[nO[kept] == nO[kept].min()]
+    kept = kept[nO[kept] == nO[kept].min()]
+    tied: _Ints = kept[L[kept] == L[kept].min()]
     return tied
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels import exact
+from demur._kernels.exact import Linear
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -42,10 +43,24 @@ class Sweep(NamedTuple):
     id: _Ints
     ood: _Ints
     loss: _Ints
+    extra: _Ints
+    """Shape (extra, values)."""
 
 
-def sweep(values: _Floats, id_mass: _Ints, ood_mass: _Ints, loss_mass: _Ints) -> Sweep:
-    """Sort once and accumulate; an operating point exists only after a whole group of ties."""
+NO_EXTRA = np.zeros((0, 0), np.int64)
+
+
+def sweep(
+    values: _Floats,
+    id_mass: _Ints,
+    ood_mass: _Ints,
+    loss_mass: _Ints,
+    extra: _Ints | None = None,
+) -> Sweep:
+    """Sort once and accumulate; an operating point exists only after a whole group of ties.
+
+    `extra` are masses of parts of the rows, shape (extra, n).
+    """
     # The order within ties does not matter, so the fastest sort will do.
     order = np.argsort(values)
     ordered = values[order]
@@ -55,7 +70,17 @@ def sweep(values: _Floats, id_mass: _Ints, ood_mass: _Ints, loss_mass: _Ints) ->
         np.cumsum(id_mass[order])[last],
         np.cumsum(ood_mass[:, order], axis=1)[:, last],
         np.cumsum(loss_mass[order])[last],
+        NO_EXTRA if extra is None else np.cumsum(extra[:, order], axis=1)[:, last],
     )
+
+
+def admissible(swept: Sweep, bounds: tuple[int, _Ints, _Ints], linear: Linear | None) -> _Ints:
+    """Return the rows of a sweep that meet min_id, max_ood and ratio, and linear bounds."""
+    met = exact.feasible(swept.id, swept.ood, *bounds)
+    if linear is not None:
+        masses = np.stack([swept.id, swept.loss, swept.ood.sum(axis=0), *swept.extra])
+        met &= exact.linear_met(linear, masses)
+    return np.flatnonzero(met)
 
 
 class Merged(NamedTuple):
@@ -66,21 +91,32 @@ class Merged(NamedTuple):
     id: _Ints
     ood: _Ints
     loss: _Ints
+    extra: _Ints
 
 
-def merge(x: _Floats, y: _Floats, id_mass: _Ints, ood_mass: _Ints, loss_mass: _Ints) -> Merged:
-    """Add up the masses of equal points."""
+def merge(
+    x: _Floats,
+    y: _Floats,
+    id_mass: _Ints,
+    ood_mass: _Ints,
+    loss_mass: _Ints,
+    extra: _Ints | None = None,
+) -> Merged:
+    """Add up the masses of equal points; `extra` are those of parts of the rows."""
+    if extra is None:
+        extra = np.zeros((0, len(x)), np.int64)
     order = np.lexsort((y, x))
     xs, ys = x[order], y[order]
     first = np.flatnonzero(np.append(True, (xs[1:] != xs[:-1]) | (ys[1:] != ys[:-1]))[: len(xs)])
     if len(first) == 0:
-        return Merged(xs, ys, id_mass, ood_mass, loss_mass)
+        return Merged(xs, ys, id_mass, ood_mass, loss_mass, extra)
     return Merged(
         xs[first],
         ys[first],
         np.add.reduceat(id_mass[order], first),
         np.add.reduceat(ood_mass[:, order], first, axis=1),
         np.add.reduceat(loss_mass[order], first),
+        np.add.reduceat(extra[:, order], first, axis=1) if len(extra) else extra[:, first],
     )
 
 
@@ -96,6 +132,7 @@ class PivotCells(NamedTuple):
     id: _Ints
     ood: _Ints
     loss: _Ints
+    extra: _Ints
 
 
 def pivot_cells(points: Merged) -> Iterator[PivotCells]:
@@ -128,6 +165,9 @@ def pivot_cells(points: Merged) -> Iterator[PivotCells]:
             _running(points.id, dx <= 0, crossing, sign)[keep],
             np.stack([_running(ood, dx <= 0, crossing, sign)[keep] for ood in points.ood]),
             _running(points.loss, dx <= 0, crossing, sign)[keep],
+            np.array(
+                [_running(part, dx <= 0, crossing, sign)[keep] for part in points.extra], np.int64
+            ),
         )
 
 
@@ -169,6 +209,7 @@ def search_chart(
     max_ood: _Ints,
     ratio: _Ints,
     thinnest: float = 0.0,
+    linear: Linear | None = None,
 ) -> ChartOptimum | None:
     """Return the optimal half-planes with non-negative weights, or None if none is feasible.
 
@@ -179,8 +220,11 @@ def search_chart(
         met = exact.feasible(cells.id, cells.ood, min_id, max_ood, ratio)
         if thinnest:
             met &= cells.high > cells.low * (1 + thinnest)
-        rim = np.flatnonzero(met)
         nO = cells.ood.sum(axis=0)
+        if linear is not None:
+            masses = np.stack([cells.id, cells.loss, nO, *cells.extra])
+            met &= exact.linear_met(linear, masses)
+        rim = np.flatnonzero(met)
         for k in rim[exact.best(cells.id[rim], nO[rim], cells.loss[rim], objective, per_id)]:
             rows.append(
                 (cells.low[k], cells.high[k], cells.pivot, cells.id[k], nO[k], cells.loss[k])
@@ -248,6 +292,40 @@ def sides(scores: _Floats, accepted: _Bools, direction: Any) -> tuple[float, flo
     return float(last), float(np.where(accepted, np.inf, values).min(initial=np.inf))
 
 
+def settle(scores: _Floats, line: _Floats) -> _Floats:
+    """Return a line with unit weights and a threshold midway between the two sides.
+
+    That is the last accepted value where nothing is between, or no point is rejected.
+    """
+    unit = line[:2] / np.hypot(line[0], line[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        last, following = sides(scores, along(line, *scores.T) <= line[2], unit)
+        middle = last + (following - last) / 2
+    return np.append(unit, middle if last <= middle < following else last)
+
+
+def count(scores: _Floats, masses: _Ints, lines: _Floats) -> _Ints:
+    """Return the sums of masses, shape (kinds, n), that lines accept, shape (lines, kinds)."""
+    accepted = np.zeros((len(lines), len(masses)), np.int64)
+    directions, which = np.unique(lines[:, :-1], axis=0, return_inverse=True)
+    by_direction = np.argsort(which.ravel(), kind="stable")
+    ends = np.searchsorted(which.ravel()[by_direction], np.arange(len(directions) + 1))
+    for direction, start, stop in zip(directions, ends[:-1], ends[1:], strict=True):
+        rows = by_direction[start:stop]
+        rows = rows[np.argsort(lines[rows, -1])]
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = direction[0] * scores[:, 0]
+            if len(direction) == 2:
+                values = along(direction, *scores.T)
+        # The first threshold that accepts each point.
+        first = np.searchsorted(lines[rows, -1], values)
+        for kind, mass in enumerate(masses):
+            # Masses add up to less than 2**52, so floats hold the sums exactly.
+            added = np.bincount(first, weights=mass, minlength=len(rows) + 1)
+            accepted[rows, kind] = np.cumsum(added[: len(rows)])
+    return accepted
+
+
 def widest(
     scores: _Floats, accepted: _Bools, start: Any, scale: _Floats, nonneg: tuple[bool, bool]
 ) -> tuple[float, float, float]:
@@ -266,8 +344,8 @@ def widest(
     if accepted.all():
         return 1 / float(scale[0]), 1 / float(scale[1]), math.inf
     around = _around_boundary(scores, accepted, start)
-    nearby = _Sides(scores[around], accepted[around], scale)
-    everything = _Sides(scores, accepted, scale)
+    nearby = _LineSides(scores[around], accepted[around], scale)
+    everything = _LineSides(scores, accepted, scale)
     first = np.array(start) * scale
     near, far = (point[None] for point in nearby.closest(first))
     _, _, near, far = _cut(nearby, near, far, nonneg)
@@ -278,7 +356,7 @@ def widest(
     return float(direction[0] / scale[0]), float(direction[1] / scale[1]), width
 
 
-class _Sides:
+class _LineSides:
     """Points of the two sides; what comes out is in units of the scale."""
 
     def __init__(self, scores: _Floats, accepted: _Bools, scale: _Floats) -> None:
@@ -313,7 +391,7 @@ def _around_boundary(scores: _Floats, accepted: _Bools, start: Any) -> _Ints:
 
 
 def _cut(
-    sides: _Sides, near: _Floats, far: _Floats, nonneg: tuple[bool, bool]
+    sides: _LineSides, near: _Floats, far: _Floats, nonneg: tuple[bool, bool]
 ) -> tuple[_Floats, float, _Floats, _Floats]:
     """Return the widest direction, its width, and the points of each side that decide it."""
     best, best_width = np.zeros(2), -math.inf

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur.adapters.pickles import read_pickle
-from demur.core.columns import guess, listing, sample_from_columns
+from demur.core.column_sample import sample_from_columns
+from demur.core.columns import guess, listing
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.sources.files import npz_columns, npz_names
+from demur.sources.archives import npz_columns, npz_names, read_pickle
 
 PREDICTION, LABEL, SET = "prediction", "label", "set"
 """Names of the columns beside the scores."""

@@ -35,9 +35,9 @@ from demur.adapters.sklearn_fitting import (
     goodness,
     out_of_fold,
     refuse_masks,
+    refuse_other_units,
     routed,
     sample_of,
-    warn_of_other_units,
     with_rejected,
 )
 from demur.adapters.sklearn_scores import (
@@ -173,7 +173,7 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         check_missing(self.missing)
         data = Data.read(X, y, X_ood=X_ood, ood_label=self.ood_label, sample_weight=sample_weight)
         if X_ood is not None and data.ood is not None:
-            warn_of_other_units(data.X, data.ood, stacklevel=2)
+            refuse_other_units(self, data.X, data.ood, stacklevel=2)
         model = self._model_for(data)
         params, split_params = routed(self, sample_weight, fit_params)
 
@@ -350,7 +350,10 @@ def fit_pipeline(
         X_ood = None if X_ood is None else first.transform(refuse_masks("X_ood", X_ood))
         # With a cache, the steps that were fitted are copies.
         pipeline.steps[:-1] = first.steps
-    last.fit(X, y, X_ood=X_ood, sample_weight=sample_weight)
+    with warnings.catch_warnings():
+        # They are far away, then, and not of other units.
+        warnings.filterwarnings("ignore", "X_ood lies outside", LikelyMistakeWarning)
+        last.fit(X, y, X_ood=X_ood, sample_weight=sample_weight)
     return pipeline
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from sklearn import get_config
+from sklearn.pipeline import Pipeline
 from sklearn.utils import (
     _safe_indexing,
     assert_all_finite,
@@ -230,8 +232,11 @@ def _is_text(rows: Any) -> bool:
     return getattr(getattr(kept, "dtype", None), "kind", "") in ("U", "S")
 
 
-def warn_of_other_units(X: Any, X_ood: Any, *, stacklevel: int) -> None:
-    """Warn of OOD rows that look as if the steps of a pipeline had left them out."""
+def refuse_other_units(classifier: Any, X: Any, X_ood: Any, *, stacklevel: int) -> None:
+    """Refuse OOD rows that look as if the steps of a pipeline had left them out.
+
+    Where no pipeline is at work they may just be far away, and are warned of.
+    """
     try:
         rows, others = np.asarray(X, np.float64), np.asarray(X_ood, np.float64)
     except (TypeError, ValueError):
@@ -245,14 +250,27 @@ def warn_of_other_units(X: Any, X_ood: Any, *, stacklevel: int) -> None:
     far = 0.0 if _is_scaled(rows) else 10.0
     off = beyond > far * (high - low)
     if off.mean() >= 0.5 and off.any():
-        warnings.warn(
-            LikelyMistakeWarning(
-                f"X_ood lies outside the range of X in {off.sum()} of {len(off)} features: is X "
-                "transformed (by earlier steps of a pipeline) and X_ood not? Use "
-                "fit_pipeline(pipeline, X, y, X_ood), which transforms both"
-            ),
-            stacklevel=stacklevel + 1,
+        said = (
+            f"X_ood lies outside the range of X in {off.sum()} of {len(off)} features: is X "
+            "transformed (by earlier steps of a pipeline) and X_ood not? Use "
+            "fit_pipeline(pipeline, X, y, X_ood), which transforms both"
         )
+        if _is_last_step(classifier):
+            raise InvalidInputError(said)
+        warnings.warn(LikelyMistakeWarning(said), stacklevel=stacklevel + 1)
+
+
+def _is_last_step(classifier: Any) -> bool:
+    """Whether a pipeline that transforms X, and X_ood not, is fitting its last step just now."""
+    # A step is not told of its pipeline: only who called tells.
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, Pipeline) and caller.steps[-1][1] is classifier:
+            transformed = getattr(caller, "transform_input", None) or ()
+            return len(caller.steps) > 1 and "X_ood" not in transformed
+        frame = frame.f_back
+    return False
 
 
 def _is_scaled(rows: FloatArray) -> bool:

@@ -7,34 +7,35 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray, FloatArray
-from demur.cli.options import Command, Names, Size, complete_column, gathered, one_list, option
+from demur.cli.options import Command, Names, Size, complete_column, gathered, option
 from demur.cli.output import Progress
+from demur.core.column_sample import ood_rows, sample_from_columns
 from demur.core.columns import (
     check_names,
-    floats,
     listing,
     numbers,
-    ood_rows,
-    sample_from_columns,
 )
-from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import MEMORY
 from demur.errors import InvalidInputError
 
+if TYPE_CHECKING:
+    from demur.learn import Learned
+
 # No column of a file has an empty name and this one a space.
 _NO_LOSS = " "
-_WRONG = " wrong"
 # What a row takes in memory from reading to the end of the search.
 _ROW_BYTES = 300
 _ROLES = ("loss", "correct", "label", "prediction", "ood", "weight")
+# Of rows, as a bound names them; --id is another matter.
+_GROUP = "group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class DataOptions:
     openood: tuple[str, ...]
     openood_id: str | None
     openood_ood: tuple[str, ...] | None
+    id_group: str | None = None
 
     @property
     def has_ood(self) -> bool:
@@ -73,6 +75,7 @@ class DataOptions:
         if self.openood:
             return {}
         named = {role: getattr(self, role) for role in _ROLES} | {"id": group}
+        named[_GROUP] = self.id_group
         return {role: name for role, name in named.items() if name}
 
 
@@ -108,6 +111,12 @@ def data_options() -> Callable[[Command], Command]:
                 'where "id", empty and missing mean ID.',
             ),
             add("--weight", **column, help="Weight of each row."),
+            add(
+                "--group",
+                "id_group",
+                **column,
+                help="Group of each ID row, for --bound 'tpr of GROUP >= .6'.",
+            ),
             openood(
                 "--openood",
                 multiple=True,
@@ -142,7 +151,8 @@ class EngineOptions:
         return data.data is not None and self._is_large(data.data)
 
     def _is_large(self, path: str) -> bool:
-        from demur.sources.files import FORMATS, check_input, is_partitioned, open_stream
+        from demur.sources.files import FORMATS, check_input, is_partitioned
+        from demur.sources.tables import open_stream
 
         # Only files that can be counted in; whatever else is wrong is told by their readers.
         if is_partitioned(path):
@@ -185,32 +195,6 @@ def engine_options() -> Callable[[Command], Command]:
     )
 
 
-def scores_option(**changes: Any) -> Callable[[Command], Command]:
-    """Return the option that names the scores; given twice, it names a pair."""
-    given: dict[str, Any] = {
-        "type": Names(),
-        "multiple": True,
-        "callback": one_list,
-        "metavar": "A[,B]",
-        "shell_complete": complete_column,
-        "help": "One score, or the pair (risk score, OOD score). Higher = more doubt.",
-    }
-    return option("Columns")("--scores", **(given | changes))
-
-
-def confidence_option() -> Callable[[Command], Command]:
-    """Return the option that names the scores to be flipped."""
-    return option("Columns")(
-        "--confidence",
-        type=Names(),
-        multiple=True,
-        callback=one_list,
-        metavar="COLUMNS",
-        shell_complete=complete_column,
-        help="Those scores that are confidences (higher = less doubt).",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ScoreTable:
     """The columns that were read, and how to make samples of them."""
@@ -220,6 +204,8 @@ class ScoreTable:
     scores: tuple[tuple[str, ...], ...]
     """Single scores and pairs that were asked for."""
     confidence: tuple[str, ...]
+    learned: Learned | None = None
+    """What makes samples of learned doubts out of all the scores."""
 
     @property
     def tuned_scores(self) -> tuple[str, ...]:
@@ -229,7 +215,15 @@ class ScoreTable:
         return self.scores[0]
 
     def sample(self, scores: Sequence[str], kept: BoolArray | None = None) -> Sample:
-        """Return the sample of one score or pair, from all rows or those kept."""
+        """Return the sample of one score or pair, from all rows or those kept.
+
+        Where scores are learned, it is that of the learned doubts.
+        """
+        raw = self.raw_sample(scores, kept)
+        return raw if self.learned is None else self.learned.sample_of(raw)
+
+    def raw_sample(self, scores: Sequence[str], kept: BoolArray | None = None) -> Sample:
+        """Return the sample of scores as they are in the file."""
         columns = self.columns
         if kept is not None:
             columns = {name: column[kept] for name, column in columns.items()}
@@ -237,11 +231,13 @@ class ScoreTable:
             columns,
             scores,
             loss=self.options.loss,
+            correct=self.options.correct,
             label=self.options.label,
             prediction=self.options.prediction,
             loss_function=self.options.loss_function,
             ood=self.options.ood,
             weight=self.options.weight,
+            group=self.options.id_group,
             confidence=[name for name in scores if name in self.confidence],
         )
 
@@ -264,31 +260,6 @@ class ScoreTable:
         return ids[~is_ood], np.concatenate([ids[members] for members in sets.values()])
 
 
-def rule_on(
-    rule: Rule, given: tuple[str, ...], confidence: tuple[str, ...] = ()
-) -> tuple[Rule, tuple[str, ...]]:
-    """Return a saved rule with the columns it reads: those given, or else those it names.
-
-    `confidence` names those that are confidences, where the rule does not.
-    """
-    names = given or rule.score_names
-    if names is None:
-        raise InvalidInputError("the rule does not name its columns: name them with --scores")
-    if len(names) != len(rule.direction):
-        raise InvalidInputError(
-            f"--scores: the rule takes {len(rule.direction)} columns, got {', '.join(names)}"
-        )
-    senses = dict(zip(rule.score_names or names, names, strict=True))
-    _check_confidence(confidence, set(names))
-    for name, weight in zip(names, rule.direction, strict=True):
-        if name in confidence and weight > 0:
-            raise InvalidInputError(
-                f"--confidence: the rule takes more of {name!r} for more doubt: is it that column?"
-            )
-    confidence = confidence or tuple(senses[name] for name in rule.confidence)
-    return replace(rule, score_names=names, confidence=confidence), names
-
-
 def read_rows(
     options: DataOptions,
     scores: Sequence[tuple[str, ...]],
@@ -296,6 +267,7 @@ def read_rows(
     confidence: tuple[str, ...] = (),
     group: str | None = None,
     need_loss: bool = True,
+    many: bool = False,
 ) -> ScoreTable:
     """Read the columns that the options name.
 
@@ -307,14 +279,16 @@ def read_rows(
         One more column to read.
     need_loss
         Whether losses matter; without them every loss is 0.
+    many
+        Whether more than two scores may go together, to be learned from.
     """
     if (options.data is None) == (not options.openood):
         raise click.UsageError("give a file DATA, or --openood score files")
     wide = [names for names in scores if len(names) > 2]
-    if wide:
+    if wide and not many:
         raise click.UsageError(
-            f"--scores {','.join(wide[0])}: a rule takes one or two scores; "
-            "demur compare shows many side by side"
+            f"--scores {','.join(wide[0])}: a rule takes one or two scores; demur tune --learn "
+            "auto makes two of many, demur compare shows many side by side"
         )
     if options.openood and group is not None:
         raise click.UsageError("--id names a column of DATA, and --openood score files have none")
@@ -331,7 +305,7 @@ def _read_file(
     *,
     need_loss: bool,
 ) -> ScoreTable:
-    from demur.sources.files import read_table, table_columns
+    from demur.sources.tables import read_table, table_columns
 
     path = str(options.data)
     names = table_columns(path)
@@ -349,16 +323,18 @@ def _read_file(
     wanted = [("--scores", name) for pair in scores for name in pair]
     wanted += [(f"--{role}", name) for role, name in roles.items()]
     check_names(names, wanted, repr(path))
-    _check_confidence(confidence, {name for pair in scores for name in pair})
+    check_confidence(confidence, {name for pair in scores for name in pair})
     columns = _read_columns(path, list(dict.fromkeys(name for _, name in wanted)), read_table)
     if lacks_loss:
         columns[_NO_LOSS] = np.zeros(len(columns[scores[0][0]]))
         options = replace(options, loss=_NO_LOSS, label=None, prediction=None)
-    if options.correct:
-        columns[_WRONG] = _losses_of_correct(columns, options.correct)
-        options = replace(options, loss=_WRONG)
     # An empty name says that there is no such column, whatever the rule's card says.
-    options = replace(options, ood=options.ood or None, weight=options.weight or None)
+    options = replace(
+        options,
+        ood=options.ood or None,
+        weight=options.weight or None,
+        id_group=options.id_group or None,
+    )
     return ScoreTable(columns, options, tuple(scores), confidence)
 
 
@@ -372,17 +348,6 @@ def check_losses(options: DataOptions) -> None:
     given = [way for way, value in ways.items() if value]
     if len(given) > 1:
         raise click.UsageError(f"give either {given[0]}, or {given[1]}")
-
-
-def _losses_of_correct(columns: dict[str, npt.NDArray[Any]], name: str) -> FloatArray:
-    correct = floats(columns, "--correct", name)
-    strange = correct[~(np.isin(correct, (0, 1)) | np.isnan(correct))]
-    if len(strange):
-        raise InvalidInputError(
-            f"--correct: column {name!r} has {strange[0]:g}, and is to be 1 where the prediction "
-            "is right and 0 where it is wrong"
-        )
-    return 1 - correct
 
 
 def _read_columns(
@@ -424,7 +389,8 @@ def _named_path(text: str) -> tuple[str, str]:
     return (place.parent.name if place.name == "scores" else place.stem), text
 
 
-def _check_confidence(confidence: Sequence[str], scores: set[str]) -> None:
+def check_confidence(confidence: Sequence[str], scores: set[str]) -> None:
+    """Refuse a confidence that is none of the scores."""
     for name in confidence:
         if name not in scores:
             raise click.UsageError(
@@ -434,7 +400,7 @@ def _check_confidence(confidence: Sequence[str], scores: set[str]) -> None:
 
 def read_deployed(path: str, names: Sequence[str]) -> FloatArray:
     """Return the scores of inputs in use, which have no labels."""
-    from demur.sources.files import column_names, read_columns
+    from demur.sources.tables import column_names, read_columns
 
     check_names(column_names(path), [("--scores", name) for name in names], repr(path))
     columns = _read_columns(path, list(names), read_columns)

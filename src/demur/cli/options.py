@@ -1,6 +1,7 @@
-"""The options that commands share: their types and sections of the help, and the groups of them.
+"""What options are made of: their types, the sections of the help, and groups of them.
 
-Every group (here the rejection model and the search) reaches a command as one value.
+Every group reaches a command as one value (`gathered`). Single options that several commands have
+are here as well.
 """
 
 from __future__ import annotations
@@ -9,28 +10,20 @@ import functools
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import click
 from click.shell_completion import CompletionItem
 
-from demur.core.models import RejectionModel
-from demur.core.paper_models import CostModel, PrecisionRecallModel, TprFprModel
 from demur.core.program import Number as Bound
-from demur.errors import DemurError, InvalidInputError
-from demur.tuning.directions import Directions
-from demur.tuning.result import Grid
+from demur.errors import DemurError
 
 Command = Callable[..., None]
 
-_MODELS = """give one of
-  --min-tpr [--max-fpr]
-  --min-precision --min-recall --prior
-  --cost-reject-id [--cost-accept-ood] [--cost-reject-ood] [--prior]"""
 
 _UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -39,9 +32,6 @@ _LEAST_SIZE, _MOST_SIZE = 50 * 10**6, 2**50
 # Larger exponents and more digits would keep exact arithmetic busy for ever.
 _LARGEST_EXPONENT = 300
 _MOST_DIGITS = 100
-
-LARGEST_GRID = 10**6
-"""Angles that a grid may have; its directions have to fit into memory."""
 
 
 class Number(click.ParamType):  # type: ignore[type-arg]
@@ -283,7 +273,9 @@ def gathered(
     def decorate(function: Command) -> Command:
         @functools.wraps(function)
         def with_value(**given: Any) -> None:
-            value = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            # A field with a default need not be an option of every command.
+            named = [field.name for field in fields(kind) if field.name in given]
+            value = kind(**{name: given.pop(name) for name in named})
             function(**{name: value}, **given)
 
         command: Command = with_value
@@ -298,7 +290,8 @@ def complete_column(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the last name of a comma list from the columns of the file named before."""
-    from demur.sources.files import FORMATS, column_names
+    from demur.sources.files import FORMATS
+    from demur.sources.tables import column_names
 
     # While an option lacks its value, click leaves the arguments unassigned.
     words = [word for word in (ctx.params.get("data"), *ctx.args) if word is not None]
@@ -311,149 +304,6 @@ def complete_column(
     return [CompletionItem(before + comma + name) for name in names if name.startswith(start)]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelOptions:
-    """Bounds and costs as given; None where not given."""
-
-    min_tpr: Bound | None
-    max_fpr: Bound | None
-    min_precision: Bound | None
-    min_recall: Bound | None
-    cost_reject_id: Bound | None
-    cost_accept_ood: Bound | None
-    cost_reject_ood: Bound | None
-    prior: Bound | None
-
-    def models(self) -> list[RejectionModel]:
-        """Return the models that are fully given; a model given in part is an error."""
-        found = [self._tpr_fpr(), self._precision_recall(), self._cost()]
-        return [model for model in found if model is not None]
-
-    def one_model(self) -> RejectionModel:
-        """Return the model, of which there must be exactly one."""
-        models = self.models()
-        if len(models) != 1:
-            what = "no rejection model is given" if not models else "the options mix models"
-            raise click.UsageError(f"{what}: {_MODELS}")
-        return models[0]
-
-    def at_most_one(self, what: str) -> RejectionModel | None:
-        """Return the model if one is given; `what` is what can be done with one at a time."""
-        models = self.models()
-        if len(models) > 1:
-            raise click.UsageError(f"the options mix models: {what} one at a time")
-        return models[0] if models else None
-
-    def model_for(self, *, has_ood: bool) -> RejectionModel:
-        """Return the one model; it may need DATA to have OOD rows."""
-        model = self.one_model()
-        if self._needs_ood and not has_ood:
-            raise click.UsageError(
-                "--max-fpr and --prior need OOD rows: name their column with --ood"
-            )
-        return model
-
-    def check_ood(self, rows: int, column: str | None) -> None:
-        """Refuse to go on without OOD rows where bounds or costs are about them."""
-        if self._needs_ood and not rows:
-            raise InvalidInputError(f"column {column!r} marks no row as OOD")
-
-    @property
-    def _needs_ood(self) -> bool:
-        return self.max_fpr is not None or bool(self.prior)
-
-    def _tpr_fpr(self) -> RejectionModel | None:
-        if self.min_tpr is None:
-            _needs("--max-fpr", self.max_fpr, "--min-tpr")
-            return None
-        return TprFprModel(self.min_tpr, 1 if self.max_fpr is None else self.max_fpr)
-
-    def _precision_recall(self) -> RejectionModel | None:
-        if self.min_precision is None or self.min_recall is None:
-            _needs("--min-precision", self.min_precision, "--min-recall")
-            _needs("--min-recall", self.min_recall, "--min-precision")
-            return None
-        if self.prior is None:
-            raise click.UsageError(
-                "--min-precision needs --prior, the share of OOD inputs in deployment"
-            )
-        return PrecisionRecallModel(self.min_precision, self.min_recall, self.prior)
-
-    def _cost(self) -> RejectionModel | None:
-        costs = self.cost_accept_ood, self.cost_reject_ood
-        if self.cost_reject_id is None:
-            _needs("--cost-accept-ood", costs[0], "--cost-reject-id")
-            _needs("--cost-reject-ood", costs[1], "--cost-reject-id")
-            return None
-        if self.prior is None and costs != (None, None):
-            raise click.UsageError(
-                "costs of OOD inputs need --prior, the share of OOD inputs in deployment"
-            )
-        return CostModel(
-            reject_id=self.cost_reject_id,
-            accept_ood=1 if costs[0] is None else costs[0],
-            reject_ood=0 if costs[1] is None else costs[1],
-            ood_prior=0 if self.prior is None else self.prior,
-        )
-
-
-def _needs(name: str, value: Bound | None, other: str) -> None:
-    if value is not None:
-        raise click.UsageError(f"{name} needs {other}: {_MODELS}")
-
-
-def model_options(section: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the options of the models as `model`."""
-    add = option(section)
-    number, share = Number(), Share()
-    return gathered(
-        "model",
-        ModelOptions,
-        [
-            add("--min-tpr", type=share, help="Accept at least this share of ID inputs."),
-            add("--max-fpr", type=share, help="Accept at most this share of OOD inputs."),
-            add("--min-precision", type=share, help="Least share of ID among the accepted."),
-            add("--min-recall", type=share, help="Same as --min-tpr, beside --min-precision."),
-            add("--cost-reject-id", type=number, help="Cost of rejecting an ID input."),
-            add(
-                "--cost-accept-ood",
-                type=number,
-                help="Cost of accepting an OOD input; 1 if not given.",
-            ),
-            add(
-                "--cost-reject-ood",
-                type=number,
-                help="Cost of rejecting an OOD input; 0 if not given.",
-            ),
-            add("--prior", type=share, help="Share of OOD inputs in deployment, never guessed."),
-        ],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """Which rules compete."""
-
-    fpr_of: Literal["pooled", "worst"]
-    directions: Directions | None
-    grid: int | None
-
-    @property
-    def allowed(self) -> Directions:
-        """The directions, as `tune` would choose them."""
-        return self.directions or ("nonneg" if self.grid is None else "paper")
-
-    @property
-    def search(self) -> Grid | None:
-        """The grid asked for; None for the exact search."""
-        return None if self.grid is None else Grid(self.grid)
-
-
-def grid_option(what: str) -> Callable[[Command], Command]:
-    """Return the option that asks for a grid of angles."""
-    return option("Search")("--grid", type=click.IntRange(1, LARGEST_GRID), help=what)
-
-
 def seed_option(section: str, what: str) -> Callable[[Command], Command]:
     """Return the option of a seed, which is no negative number."""
     return option(section)(
@@ -461,25 +311,27 @@ def seed_option(section: str, what: str) -> Callable[[Command], Command]:
     )
 
 
-def search_options() -> Callable[[Command], Command]:
-    """Return a decorator that adds the options of the search as `search`."""
-    add = option("Search")
-    return gathered(
-        "search",
-        SearchOptions,
-        [
-            add(
-                "--fpr-of",
-                type=click.Choice(["pooled", "worst"]),
-                default="pooled",
-                show_default=True,
-                help="Bound the FPR of all OOD rows together, or of every OOD set.",
-            ),
-            add(
-                "--directions",
-                type=click.Choice(["nonneg", "real", "paper", "circle"]),
-                help="Weights a pair may get; nonneg: more doubt never helps (default).",
-            ),
-            grid_option("Try this many angles, not all of them."),
-        ],
+def scores_option(**changes: Any) -> Callable[[Command], Command]:
+    """Return the option that names the scores; given twice, it names a pair."""
+    given: dict[str, Any] = {
+        "type": Names(),
+        "multiple": True,
+        "callback": one_list,
+        "metavar": "A[,B]",
+        "shell_complete": complete_column,
+        "help": "One score, or the pair (risk score, OOD score). Higher = more doubt.",
+    }
+    return option("Columns")("--scores", **(given | changes))
+
+
+def confidence_option() -> Callable[[Command], Command]:
+    """Return the option that names the scores to be flipped."""
+    return option("Columns")(
+        "--confidence",
+        type=Names(),
+        multiple=True,
+        callback=one_list,
+        metavar="COLUMNS",
+        shell_complete=complete_column,
+        help="Those scores that are confidences (higher = less doubt).",
     )

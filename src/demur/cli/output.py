@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ import click
 
 from demur._files import check_target, replacing, write_atomically
 from demur.cli.options import Command, gathered, option
+from demur.core.source import Work
 from demur.errors import DemurError, InvalidInputError
 
 STDOUT = "-"
@@ -165,12 +167,18 @@ def caution(text: str) -> None:
 
 
 class Progress:
-    """Shows, on a terminal only, what is going on, how far it is and since when."""
+    """Shows, on a terminal only, what is going on, how far it is, since when and how long still.
+
+    With --json nothing is shown.
+    """
 
     def __init__(self, label: str, total: int | None = None, *, unit: str = "rows") -> None:
         self._label, self._total, self._unit = label, total, unit
         self._done = 0
-        self._start = time.monotonic()
+        self._work: Work | None = None
+        self._pass, self._about = 0, 0
+        self._stage, self._left = "", math.nan
+        self._start = self._told = time.monotonic()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._show, daemon=True)
 
@@ -181,9 +189,22 @@ class Progress:
     def at(self, done: int, total: int) -> None:
         """Say how far it is now."""
         self._done, self._total = done, total
+        self._pass = 0 if self._work is None else self._work.passes
+
+    def passes_of(self, work: Work | None, about: int) -> None:
+        """Tell of the passes of an engine, of which there will be about so many."""
+        self._work, self._about = work, about
+
+    def stage(self, name: str, share: float) -> None:
+        """Say what comes now, after this share of the time that all of it takes."""
+        self._stage, self._told = name, time.monotonic()
+        if share > 0:
+            self._left = (self._told - self._start) * (1 - share) / share
 
     def __enter__(self) -> Progress:
-        if sys.stderr.isatty():
+        context = click.get_current_context(silent=True)
+        for_scripts = context is not None and bool(context.params.get("as_json"))
+        if sys.stderr.isatty() and not for_scripts:
             self._thread.start()
         return self
 
@@ -208,8 +229,27 @@ class Progress:
             sys.stderr.flush()
 
     def _text(self) -> str:
-        seconds = f"{time.monotonic() - self._start:.0f} s"
-        if not self._done:
-            return f"{self._label}, {seconds}"
-        of = f" of {self._total:,} ({self._done / self._total:.0%})" if self._total else ""
-        return f"{self._label}: {self._done:,}{of} {self._unit}, {seconds}"
+        now = time.monotonic()
+        what = f"{self._label}: {self._stage}" if self._stage else self._label
+        seconds = f"{now - self._start:.0f} s"
+        if self._work is not None:
+            return f"{what}{self._passes(self._work)}, {seconds}"
+        if self._done:
+            of = f" of {self._total:,} ({self._done / self._total:.0%})" if self._total else ""
+            what = f"{what}: {self._done:,}{of} {self._unit}"
+        return f"{what}, {seconds}{self._remaining(now)}"
+
+    def _passes(self, work: Work) -> str:
+        """Return which engine is at which pass, and how far."""
+        number = max(work.passes, 1)
+        told = f" with {work.engine}, pass {number} of about {max(self._about, number)}"
+        if self._done and self._total and self._pass == work.passes:
+            told += f": {self._done:,} of {self._total:,} {self._unit}"
+        return told + (f", {work.fetched:,} fetched" if work.fetched else "")
+
+    def _remaining(self, now: float) -> str:
+        left = self._left - (now - self._told)
+        if self._done and self._total:
+            left = (now - self._start) * (self._total - self._done) / self._done
+        # What takes longer than was thought has no end that is known.
+        return f", about {left:.0f} s left" if left >= 1 else ""

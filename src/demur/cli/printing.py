@@ -271,6 +271,11 @@ def _point_rows(point: OperatingPoint, counts: RowCounts) -> dict[str, str]:
             f"FPR of {name}": _of_few(value, counts.sets.get(name, FEW_ROWS))
             for name, value in point.fpr_by_set.items()
         }
+    rows |= {f"TPR of {name}": rate(value) for name, value in point.tpr_by_group.items()}
+    rows |= {
+        f"selective risk of {name}": rate(value, 5)
+        for name, value in point.selective_risk_by_group.items()
+    }
     if point.precision is not None:
         rows[f"precision at prior {point.ood_prior:g}"] = rate(point.precision)
     if point.expected_cost is not None:

@@ -22,6 +22,7 @@ _LARGEST = 2**20
 _LOSSES = (("loss",), ("correct",), ("label", "prediction", "loss_function"))
 _MODELS = (
     ("min_tpr", "max_fpr"),
+    ("max_risk", "max_fpr"),
     ("min_precision", "min_recall"),
     ("cost_reject_id", "cost_accept_ood", "cost_reject_ood"),
 )
@@ -32,12 +33,15 @@ _SECTIONS = {
         *(name for way in _LOSSES for name in way),
         "ood",
         "weight",
+        "group",
         "id",
     ),
-    "bounds": (*(name for model in _MODELS for name in model), "prior"),
+    "bounds": (*dict.fromkeys(name for model in _MODELS for name in model), "prior", "bound"),
     "paths": ("data", "fresh", "rule", "deployed", "report", "counts"),
 }
 _LISTS = ("scores", "confidence")
+# Columns whose options are called otherwise where commands take them.
+_TARGETS = {"id": "group", "group": "id_group"}
 
 
 class ProjectEntry(NamedTuple):
@@ -118,6 +122,11 @@ def _check_known(
 
 def _value(path: Path, section: str, name: str, value: Any) -> Any:
     """Return a value as it could have been typed."""
+    if name == "bound":
+        texts = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, str) for one in texts):
+            raise InvalidInputError(f"{str(path)!r}: bound must be a list of texts, got {value!r}")
+        return texts
     if section == "bounds":
         if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
             raise InvalidInputError(f"{str(path)!r}: {name} must be a number, got {value!r}")
@@ -136,16 +145,16 @@ def _value(path: Path, section: str, name: str, value: Any) -> Any:
 
 def _for_command(found: Mapping[str, Any], command: str, folder: Path) -> dict[str, ProjectEntry]:
     """Return the entries under the names of the command's parameters."""
-    judges = command in ("evaluate", "certify", "prior", "apply")
+    judges = command in ("evaluate", "certify", "prior", "apply", "watch")
     entries: dict[str, ProjectEntry] = {}
     for name, value in found.items():
         target = name
         if name in _SECTIONS["paths"]:
             value = str(folder / value)
             target = _path_target(name, command)
-        elif name == "id":
-            # In apply it is the only column to keep, another matter.
-            target = "group"
+        else:
+            # In apply --id is the only column to keep, another matter.
+            target = _TARGETS.get(name, name)
         if target == "" or (judges and name in _LISTS):
             continue  # A saved rule names its own scores.
         text = ",".join(value) if isinstance(value, list) else value
@@ -176,7 +185,7 @@ def _excluded(name: str, typed: set[str]) -> bool:
     if name == "data":
         return "openood" in typed
     for ways in (_LOSSES, _MODELS):
-        own = next((way for way in ways if name in way), None)
-        if own is not None:
-            return bool(typed & {other for way in ways if way is not own for other in way})
+        beside = {other for way in ways if name in way for other in way}
+        if beside:
+            return bool(typed & ({other for way in ways for other in way} - beside))
     return False

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from math import floor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import numpy as np
 import numpy.typing as npt
 
-from demur._arrays import BoolArray
+from demur._arrays import BoolArray, IntArray
 from demur.cli.inputs import ScoreTable
+from demur.cli.model_options import SearchOptions
 from demur.cli.options import (
     Chance,
     Command,
     Number,
-    SearchOptions,
     complete_column,
     gathered,
     option,
     seed_option,
 )
 from demur.cli.output import Progress
+from demur.core.column_sample import ood_rows
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.program import exact
@@ -35,9 +35,9 @@ from demur.errors import InfeasibleError, InvalidInputError
 from demur.tuning.result import Grid
 
 if TYPE_CHECKING:
+    from demur.guarantees.bootstrapping import Bootstrap, Comparison
     from demur.guarantees.certified_tuning import CertifiedTuning
-    from demur.guarantees.resampling.bootstrap import Bootstrap, Comparison
-    from demur.guarantees.resampling.cross import CrossTuning
+    from demur.guarantees.retuning import CrossTuning
     from demur.guarantees.splits import Groups
 
 
@@ -57,9 +57,12 @@ class HoldoutOptions:
         if not 0 < share < 1:
             raise InvalidInputError(f"--holdout must be between 0 and 1, got {self.holdout}")
         self._check_share(share, rows)
-        ood = rows.options.ood
         length = len(rows.columns[rows.scores[0][0]])
-        strata = np.zeros(length) if ood is None else rows.columns[ood].astype(str)
+        strata = np.zeros(length, np.int64)
+        for number, members in enumerate(
+            ood_rows(rows.columns, rows.options.ood, length)[1].values()
+        ):
+            strata[members] = 1 + number
         groups = None if self.group is None else rows.columns[self.group]
         held = held_out(strata, share, seed=self.seed, groups=groups)
         if held.all() or not held.any():
@@ -95,24 +98,26 @@ def holdout_options(group_help: str) -> Callable[[Command], Command]:
 
 
 def held_out(
-    strata: npt.NDArray[Any], share: Fraction, *, seed: int, groups: npt.NDArray[Any] | None = None
+    strata: IntArray, share: Fraction, *, seed: int, groups: npt.NDArray[Any] | None = None
 ) -> BoolArray:
     """Return which rows are held out: `share` of the groups of every stratum, at random.
 
-    Rows of a group stay together; without groups every row is its own. A stratum of two or
-    more groups has some on both sides.
+    Stratum 0 are the ID rows, others are OOD sets; both sides are sampled by themselves, so that
+    each has rows in both parts where it can. Rows of a group stay together; without groups every
+    row is its own. Sets of a few rows keep their share of all OOD rows together.
     """
-    rng = np.random.default_rng(seed)
+    from demur.guarantees.splits import systematic_part
+
+    # Not the stream of the seed itself: what else takes the seed shuffles with that.
+    rng = np.random.default_rng((seed, 1))
     if groups is None:
         first = codes = np.arange(len(strata))
     else:
         _, first, codes = np.unique(groups.astype(str), return_index=True, return_inverse=True)
     stratum = strata[first]
     held = np.zeros(len(first), np.bool_)
-    for value in np.unique(stratum):
-        members = rng.permutation(np.flatnonzero(stratum == value))
-        count = floor(share * len(members) + Fraction(1, 2))
-        held[members[: min(max(count, 1), len(members) - 1)]] = True
+    for members in (np.flatnonzero(stratum == 0), np.flatnonzero(stratum > 0)):
+        held[members] = systematic_part(stratum[members], float(share), rng)
     return np.asarray(held[codes])
 
 
@@ -137,7 +142,7 @@ class ResamplingOptions:
         """Return the cross-validated tuning, if one was asked for."""
         if not folds:
             return None
-        from demur.guarantees.resampling.cross import cross_tune
+        from demur.guarantees.retuning import cross_tune
 
         with counted("cross-validating", folds, unit="folds") as done:
             return cross_tune(
@@ -153,12 +158,18 @@ class ResamplingOptions:
             )
 
     def bootstrap(
-        self, sample: Sample, model: RejectionModel, *, search: SearchOptions, seed: int
+        self,
+        sample: Sample,
+        model: RejectionModel,
+        *,
+        search: SearchOptions,
+        seed: int,
+        groups: Groups | None = None,
     ) -> Bootstrap | None:
         """Return the bootstrap, if one was asked for."""
         if not self.replicates:
             return None
-        from demur.guarantees.resampling.bootstrap import bootstrap
+        from demur.guarantees.bootstrapping import bootstrap
 
         with counted("tuning anew", self.replicates, unit="replicates") as done:
             return bootstrap(
@@ -166,6 +177,7 @@ class ResamplingOptions:
                 model,
                 replicates=self.replicates,
                 confidence=float(self.level),
+                groups=groups,
                 rng=seed,
                 workers=self._threads,
                 progress=done,
@@ -182,9 +194,10 @@ class ResamplingOptions:
         label: str,
         search: Grid | None,
         seed: int,
+        groups: Groups | None = None,
     ) -> Comparison | None:
         """Compare two methods on the same rows; None if no rule of one meets the bounds."""
-        from demur.guarantees.resampling.bootstrap import compare
+        from demur.guarantees.bootstrapping import compare
 
         with counted(label, self.replicates, unit="replicates") as done:
             try:
@@ -196,6 +209,7 @@ class ResamplingOptions:
                     confidence=float(self.level),
                     directions="nonneg",
                     search=search,
+                    groups=groups,
                     rng=seed,
                     workers=self._threads,
                     progress=done,
@@ -264,10 +278,16 @@ def tune_promised(
     search: SearchOptions,
     seed: int,
     max_loss: Bound | None,
+    groups: Groups | None = None,
 ) -> CertifiedTuning | InfeasibleError:
-    """Return the rule with its promise, or the error that says why there is none."""
+    """Return the rule with its promise, or the error that says why there is none.
+
+    With `groups`, one row of each is drawn at random.
+    """
     from demur.guarantees.certified_tuning import tune_certified
 
+    if search.fpr_of == "worst":
+        model = model.of_every_set()
     with Progress("tuning with a guarantee"):
         try:
             return tune_certified(
@@ -277,20 +297,38 @@ def tune_promised(
                 max_loss=max_loss,
                 directions=search.directions,
                 search=search.search,
+                groups=groups,
+                per_id="draw",
                 rng=seed,
             )
         except InfeasibleError as error:
             return error
 
 
-def refuse_repeated_ids(rows: ScoreTable, column: str | None) -> None:
+PerId = Literal["draw", "mean"]
+
+
+def per_id_option(section: str, ways: Sequence[str]) -> Callable[[Command], Command]:
+    """Return the option that says what to promise of rows that share an id."""
+    said = {"draw": "draw: of one row of each id, at random", "mean": "mean: of the mean over ids"}
+    return option(section)(
+        "--per-id",
+        type=click.Choice(list(ways)),
+        help="What to promise where rows share an --id; without it they are refused. "
+        f"{'; '.join(said[way] for way in ways)}. Every id then counts once.",
+    )
+
+
+def refuse_repeated_ids(rows: ScoreTable, column: str | None, per_id: str | None = None) -> None:
     """Raise when several rows have one id: they are not independent, so no count is a proof."""
     if column is None:
+        if per_id is not None:
+            raise click.UsageError("--per-id needs --id, the column of ids")
         return
     ids = rows.columns[column].astype(str)
     different = len(np.unique(ids))
-    if different < len(ids):
+    if different < len(ids) and per_id is None:
         raise InvalidInputError(
-            f"--guarantee counts independent rows, but column {column!r} has {different:,} ids in "
-            f"{len(ids):,} rows: keep one row of each id"
+            f"a promise counts independent rows, but column {column!r} has {different:,} ids in "
+            f"{len(ids):,} rows: keep one row of each id, or say with --per-id what to promise"
         )

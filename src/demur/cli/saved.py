@@ -1,29 +1,47 @@
-"""A saved rule in use: its card gives columns and bounds, and knows the rows that made it."""
+"""What commands take up where it is: saved rules, and rows that an engine counts.
+
+The card of a saved rule gives columns and bounds, and knows the rows that made it.
+"""
 
 from __future__ import annotations
 
-import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import click
 import numpy as np
 
-from demur._arrays import FloatArray
-from demur.cli.inputs import DataOptions, rule_on
-from demur.cli.options import ModelOptions
-from demur.cli.output import caution, note
-from demur.core.card import SHARES
-from demur.core.models import EACH_SET, RejectionModel
+from demur._arrays import BoolArray, FloatArray
+from demur.cli.inputs import (
+    DataOptions,
+    EngineOptions,
+    ScoreTable,
+    check_confidence,
+    check_losses,
+    read_deployed,
+    read_rows,
+)
+from demur.cli.learned import is_learned_rule, learned_rule_on
+from demur.cli.model_options import ModelOptions, SearchOptions
+from demur.cli.output import Progress, caution, note
+from demur.core.card import SeenRanges
+from demur.core.fingerprint import share_of_tuning_rows, share_text
+from demur.core.models import RejectionModel
+from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
-from demur.core.sample import Sample
+from demur.core.source import Overview, ScoreSource
 from demur.core.wording import bound_text, sentence
 from demur.errors import InvalidInputError
+from demur.tuning.result import Tuning
+from demur.tuning.tune import tune
+
+if TYPE_CHECKING:
+    from demur.learn import Learned
 
 _LOSSES = ("loss", "correct", "label", "prediction")
-
-# Rows in common that may be chance, beside the rows that rounding makes alike.
-_CHANCE = 0.02
-_FEWEST = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +52,52 @@ class SavedRule:
     rule: Rule
     names: tuple[str, ...]
     """Columns of the scores."""
+    learned: Learned | None = None
+    """What makes the doubts that the rule is about of these scores, if they are learned."""
 
     @classmethod
     def load(
         cls, path: str, scores: tuple[str, ...] = (), confidence: tuple[str, ...] = ()
     ) -> SavedRule:
         """Read a rule; `scores` are columns in place of those it names."""
-        return cls(path, *rule_on(Rule.load(path), scores, confidence))
+        text = _rule_text(path)
+        if is_learned_rule(text):
+            return cls(path, *learned_rule_on(text, scores, confidence))
+        return cls(path, *rule_on(Rule.from_json(text), scores, confidence))
+
+    @property
+    def confidence(self) -> tuple[str, ...]:
+        """Which of the columns are confidences."""
+        return self.rule.confidence if self.learned is None else self.learned.columns.confidence
+
+    def read(
+        self, data: DataOptions, *, group: str | None = None, need_loss: bool = True
+    ) -> ScoreTable:
+        """Read the rows; their samples are about what the rule is about."""
+        rows = read_rows(
+            self.columns(data, need_loss=need_loss),
+            [self.names],
+            confidence=self.confidence,
+            group=group,
+            need_loss=need_loss,
+            many=self.learned is not None,
+        )
+        return replace(rows, learned=self.learned)
+
+    def accept(self, scores: FloatArray) -> BoolArray:
+        """Decide on scores as they are in a file; a row that lacks one is rejected."""
+        if self.learned is None:
+            return self.rule.accept(scores, missing="reject")
+        return self.rule.accept(self.learned.transform(scores, missing="reject"))
+
+    def deployed(self, path: str) -> FloatArray:
+        """Return the scores of inputs in use, which have no labels, as the rule is about them."""
+        raw = read_deployed(path, self.names)
+        ranges = self.ranges()
+        ranges.add(raw)
+        for text in ranges.warnings():
+            caution(f"{path}: {text}")
+        return raw if self.learned is None else np.asarray(self.learned.transform(raw))
 
     def columns(self, data: DataOptions, *, need_loss: bool = True) -> DataOptions:
         """Return the options with the columns that the card knows and they do not name."""
@@ -48,18 +105,36 @@ class SavedRule:
         taken: dict[str, Any] = {}
         if need_loss and not data.names_losses:
             taken = {role: roles[role] for role in _LOSSES if role in roles}
-        for role in ("ood", "weight"):
-            if getattr(data, role) is None and role in roles:
+        for role in ("ood", "weight", "group"):
+            field = "id_group" if role == "group" else role
+            if getattr(data, field) is None and role in roles:
                 if _has_column(data.data, roles[role]):
-                    taken[role] = roles[role]
+                    taken[field] = roles[role]
                 else:
                     note(f"DATA has no column {roles[role]!r}, which was --{role} in tuning")
         if taken:
-            said = ", ".join(f"--{role} {name}" for role, name in taken.items())
+            said = ", ".join(f"--{role.removeprefix('id_')} {name}" for role, name in taken.items())
             note(f"from the card of {self.path}: {said}")
         if "label" in taken and data.loss_function == "zero_one":
             taken["loss_function"] = self._loss_function
         return replace(data, **taken)
+
+    def for_rows_of(self, *paths: str | None) -> SavedRule:
+        """Return the rule without a score of weight 0, if a file lacks that column."""
+        if self.learned is not None:
+            return self
+        needed = [k for k, used in enumerate(self.rule.needed) if used]
+        spare = [name for k, name in enumerate(self.names) if k not in needed]
+        if all(path is None or _has_column(path, name) for path in paths for name in spare):
+            return self
+        card, names = self.rule.card, tuple(self.names[k] for k in needed)
+        if card is not None:
+            # The marks of rows are of all their scores.
+            kept = [sides for k, sides in enumerate(card.ranges.values()) if k in needed]
+            ranges = dict(zip(names, kept, strict=False))
+            card = card.with_entries(fingerprint=None, ranges=ranges)
+        rule = replace(self.rule.of_columns(needed), card=card)
+        return SavedRule(self.path, rule, names)
 
     @property
     def _loss_function(self) -> str:
@@ -71,72 +146,73 @@ class SavedRule:
         asked = options.at_most_one(what)
         card = self.rule.card
         model = None if card is None else card.model
+        if asked is None and card is not None and "model" in card.left_out:
+            note(
+                f"the card of {self.path} was too small for its model: bounds are those given here"
+            )
         if asked is not None or card is None or model is None:
             return asked
         if options.prior is not None and model.ood_prior is not None:
             model = RejectionModel.from_data(model.to_data() | {"ood_prior": options.prior})
         if card.ood == "worst":
-            model = _of_every_set(model)
+            model = model.of_every_set()
         bounds = [bound_text(model, bound) for bound in model.bounds if not bound.is_trivial]
         note(f"from the card of {self.path}: {' and '.join(bounds) or sentence(model)}")
         return model
 
-    def share_of_tuning_rows(self, sample: Sample) -> float:
-        """Return which share of a sample made the rule, 0 where that may be chance.
+    def share_of_tuning_rows(self, rows: ScoreTable) -> float:
+        """Return which share of the rows made the rule, or the scores it is about."""
+        raw = rows.raw_sample(self.names)
+        if self.learned is not None:
+            return self.learned.share_of_own_rows(raw)
+        return share_of_tuning_rows(self.rule, raw)
 
-        Rows of rounded scores are alike by chance: about as often as rows that made the rule are
-        alike among themselves. Only what goes beyond that counts, or the very same rows.
-        """
-        mark = None if self.rule.card is None else self.rule.card.fingerprint
-        if mark is None or len(self.names) != sample.n_scores:
-            return 0.0
-        seen = mark.overlap(sample)
-        if seen.same:
-            return 1.0
-        alike = min(1.0, 2 * (1 - mark.distinct))
-        if seen.rows < _FEWEST or alike >= 1:
-            return 0.0
-        noise = max(alike, 1 / seen.rows)
-        limit = alike + max(_CHANCE, 4 * math.sqrt(noise * (1 - noise) / seen.rows))
-        return seen.share if seen.share > limit else 0.0
-
-    def warn_of_tuning_rows(self, sample: Sample) -> float:
-        """Warn if rows that made the rule judge it; return their share."""
-        share = self.share_of_tuning_rows(sample)
-        if share:
-            caution(
-                f"{_share_text(share)} made the rule, so the numbers are optimistic: judge it on "
-                "other rows"
-            )
-        return share
-
-    def refuse_tuning_rows(self, sample: Sample, *, allow: bool) -> float:
+    def refuse_tuning_rows(self, rows: ScoreTable, *, allow: bool) -> float:
         """Refuse a promise that rests on rows that made the rule, unless it is allowed."""
-        share = self.share_of_tuning_rows(sample)
-        if share and not allow:
-            raise InvalidInputError(
-                f"{_share_text(share)} made the rule, and a promise needs rows that did not: give "
-                "fresh rows, or tune with --guarantee; --allow-tuning-rows goes on all the same"
+        return refuse_share(self.share_of_tuning_rows(rows), allow=allow)
+
+    def streams(self, engine: EngineOptions, data: DataOptions) -> bool:
+        """Return whether the rows stay where they are, which learned scores do not allow."""
+        there = engine.streams(data)
+        if there and self.learned is not None:
+            raise click.UsageError(
+                "learned scores are computed in memory: add --engine memory; demur apply decides "
+                "any number of rows"
             )
-        return self.warn_of_tuning_rows(sample) if share else share
+        return there
 
     def ranges(self) -> SeenRanges:
         """Return the ranges of the scores that the card knows, to hold live scores against."""
-        card, rule = self.rule.card, self.rule
+        card = self.rule.card if self.learned is None else self.learned.card
         known = {} if card is None else card.ranges
         # Columns may be called by other names here; their order is the rule's.
-        ends = [_ends(sides) for sides in known.values()]
-        if len(ends) != len(rule.direction):
-            ends = [None] * len(rule.direction)
-        return SeenRanges(self.names, ends)
+        return SeenRanges(self.names, list(known.values()))
 
 
-def _share_text(share: float) -> str:
-    return "these rows" if share > 0.999 else f"about {share:.0%} of these rows"
+def refuse_share(share: float, *, allow: bool) -> float:
+    """Return the share of rows that made a rule; refuse it for a promise, unless allowed."""
+    if share and not allow:
+        raise InvalidInputError(
+            f"{share_text(share)} made the rule, and a promise needs rows that did not: give "
+            "fresh rows, or tune with --guarantee; --allow-tuning-rows goes on all the same"
+        )
+    return share
+
+
+def _rule_text(path: str) -> str:
+    from demur._files import read_text
+    from demur.sources.text_files import STANDARD_INPUT, input_text
+
+    # Learned scores take more than a rule does, which refuses what is too large for it.
+    largest = 2**24
+    return (
+        input_text("the rule") if path == STANDARD_INPUT else read_text(path, "the rule", largest)
+    )
 
 
 def _has_column(path: str | None, name: str) -> bool:
-    from demur.sources.files import find_partitions, hive_columns, is_partitioned, table_columns
+    from demur.sources.files import find_partitions, hive_columns, is_partitioned
+    from demur.sources.tables import table_columns
 
     if path is None:
         return False
@@ -145,91 +221,139 @@ def _has_column(path: str | None, name: str) -> bool:
     return name in table_columns(path)
 
 
-def _of_every_set(model: RejectionModel) -> RejectionModel:
-    bounds = [
-        replace(b, ood_set=EACH_SET) if b.quantity in ("fpr", "precision") else b
-        for b in model.bounds
-    ]
-    return RejectionModel(model.objective, bounds, model.ood_prior)
+def rule_on(
+    rule: Rule, given: tuple[str, ...], confidence: tuple[str, ...] = ()
+) -> tuple[Rule, tuple[str, ...]]:
+    """Return a saved rule with the columns it reads: those given, or else those it names.
+
+    `confidence` names those that are confidences, where the rule does not.
+    """
+    names = given or rule.score_names
+    if names is None:
+        raise InvalidInputError("the rule does not name its columns: name them with --scores")
+    if len(names) != len(rule.direction):
+        raise InvalidInputError(
+            f"--scores: the rule takes {len(rule.direction)} columns, got {', '.join(names)}"
+        )
+    senses = dict(zip(rule.score_names or names, names, strict=True))
+    check_confidence(confidence, set(names))
+    for name, weight in zip(names, rule.direction, strict=True):
+        if name in confidence and weight > 0:
+            raise InvalidInputError(
+                f"--confidence: the rule takes more of {name!r} for more doubt: is it that column?"
+            )
+    confidence = confidence or tuple(senses[name] for name in rule.confidence)
+    return replace(rule, score_names=names, confidence=confidence), names
+
+
+@contextmanager
+def opened(
+    engine: EngineOptions,
+    data: DataOptions,
+    scores: tuple[str, ...] | None,
+    confidence: tuple[str, ...],
+    progress: Progress,
+    *,
+    about: int = 2,
+) -> Iterator[ScoreSource]:
+    """Open DATA as a source, which will be asked for about so many passes."""
+    from demur.sources.open import open_source
+
+    check_losses(data)
+    if data.data is None:
+        raise click.UsageError("give a file DATA, or --openood score files")
+    if not scores:
+        raise click.UsageError("--scores is needed: the columns of the scores")
+    if len(scores) > 2:
+        raise click.UsageError(f"--scores {','.join(scores)}: a rule takes one or two scores")
+    with _cluster(engine.engine):
+        source: Any = open_source(
+            data.data,
+            scores,
+            loss=data.loss,
+            correct=data.correct,
+            label=data.label,
+            prediction=data.prediction,
+            loss_function=data.loss_function,  # type: ignore[arg-type]
+            ood=data.ood or None,
+            weight=data.weight or None,
+            group=data.id_group or None,
+            confidence=confidence,
+            memory=engine.memory,
+            progress=progress.at,
+            engine="duckdb" if engine.engine in ("auto", "memory") else engine.engine,  # type: ignore[arg-type]
+        )
+        progress.passes_of(getattr(source, "work", None), about)
+        try:
+            yield source
+        finally:
+            if hasattr(source, "close"):
+                source.close()
+
+
+def work_data(source: ScoreSource) -> dict[str, Any]:
+    """Return, for --json, what an engine did to answer."""
+    work = getattr(source, "work", None)
+    if work is None:
+        return {}
+    return {"work": {"engine": work.engine, "passes": work.passes, "rows_fetched": work.fetched}}
+
+
+def refuse_in_stream(given: Mapping[str, object]) -> None:
+    """Refuse options that need all rows in memory."""
+    for name, value in given.items():
+        if value is not None:
+            raise click.UsageError(
+                f"{name} needs the rows in memory: leave it out, or give --engine memory, which "
+                "reads folders, too; about 300 bytes a row are needed"
+            )
 
 
 @dataclass(frozen=True, slots=True)
-class _ScoreRange:
-    """Where the scores of a column were in tuning."""
+class StreamTuning:
+    """A rule tuned on a source, what it does there, and how much there is."""
 
-    low: float
-    high: float
-    usual_low: float
-    usual_high: float
-
-    @property
-    def far(self) -> tuple[float, float]:
-        """Beyond these no score was, by as much as all of them spread."""
-        width = self.high - self.low or abs(self.high) or 1.0
-        return self.low - width, self.high + width
+    tuned: Tuning
+    point: OperatingPoint
+    sizes: Overview
+    work: Mapping[str, Any]
+    """What the engine did, for --json."""
 
 
-def _ends(sides: dict[str, list[float]]) -> _ScoreRange | None:
-    known = [values for values in sides.values() if len(values) in (2, len(SHARES))]
-    if not known:
-        return None
-    # Of a source the ends alone are known.
-    few = min(map(len, known)) == 2
-    one, many = (0, -1) if few else (SHARES.index(0.01), SHARES.index(0.99))
-    return _ScoreRange(
-        min(v[0] for v in known),
-        max(v[-1] for v in known),
-        min(v[one] for v in known),
-        max(v[many] for v in known),
-    )
+def tune_stream(
+    engine: EngineOptions,
+    data: DataOptions,
+    scores: tuple[str, ...] | None,
+    confidence: tuple[str, ...],
+    options: ModelOptions,
+    search: SearchOptions,
+) -> StreamTuning:
+    """Tune on rows that stay where they are."""
+    with (
+        Progress("counting rows") as progress,
+        opened(engine, data, scores, confidence, progress, about=5) as source,
+    ):
+        model = options.one_model()
+        options.check_ood(sum(source.overview().ood_rows), data.ood)
+        tuned = tune(source, model, directions=search.directions, ood=search.fpr_of)
+        point = tuned.point
+        if options.prior is not None:
+            point = evaluate(tuned.rule, source, model=model, ood_prior=options.prior)
+        return StreamTuning(tuned, point, source.overview(), work_data(source))
 
 
-class SeenRanges:
-    """Counts live scores that are where none were in tuning."""
+@contextmanager
+def _cluster(engine: str) -> Iterator[None]:
+    """Connect to the Dask cluster that the environment names, while the rows are read."""
+    address = os.environ.get("DASK_SCHEDULER_ADDRESS")
+    if engine != "dask" or not address:
+        yield
+        return
+    from demur.sources.engines.dask import dask
 
-    def __init__(self, names: tuple[str, ...], ends: list[_ScoreRange | None]) -> None:
-        self._names, self._ends = names, ends
-        self._far = np.zeros(len(names), np.int64)
-        self._unusual = np.zeros(len(names), np.int64)
-        self._rows = np.zeros(len(names), np.int64)
-        self._largest = np.zeros(len(names))
-
-    def add(self, scores: FloatArray) -> None:
-        """Count rows, as many columns as there are names."""
-        for k, ends in enumerate(self._ends):
-            values = scores[:, k][np.isfinite(scores[:, k])]
-            if ends is None or len(values) == 0:
-                continue
-            low, high = ends.far
-            self._far[k] += ((values < low) | (values > high)).sum()
-            self._unusual[k] += ((values < ends.usual_low) | (values > ends.usual_high)).sum()
-            self._rows[k] += len(values)
-            self._largest[k] = max(self._largest[k], np.abs(values).max())
-
-    def warnings(self) -> list[str]:
-        """Return a sentence for each column that looks like another one."""
-        found = []
-        for k, ends in enumerate(self._ends):
-            rows = int(self._rows[k])
-            if ends is None or rows == 0:
-                continue
-            far = self._far[k] / rows
-            # A range that most scores leave, or its far outside: a hundredth of the rows will do.
-            unusual = self._unusual[k] / rows if rows >= _FEWEST else 0.0
-            if far <= 0.01 and unusual <= 0.5:
-                continue
-            share = max(far, unusual)
-            found.append(
-                f"{share:.0%} of the rows have {self._names[k]!r} outside what tuning saw, "
-                f"{ends.low:.4g} to {ends.high:.4g}{self._scale(k, ends)}"
-            )
-        return found
-
-    def _scale(self, k: int, ends: _ScoreRange) -> str:
-        before = max(abs(ends.low), abs(ends.high))
-        if before == 0 or self._largest[k] == 0:
-            return ": is it the same score?"
-        factor = self._largest[k] / before
-        if 40 <= factor <= 250:
-            return ": is it in per cent now?"
-        return ": was it in per cent?" if 40 <= 1 / factor <= 250 else ": is it the same score?"
+    try:
+        client = dask("distributed").Client(address, timeout=20)
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"no Dask cluster at {address!r}: {error}") from None
+    with client:
+        yield

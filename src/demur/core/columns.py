@@ -1,6 +1,9 @@
-"""Columns by name as NumPy arrays, and the sample they make.
+"""Columns by name as NumPy arrays, and score columns: names, senses, combinations, thresholds.
 
 Data frames of any library that narwhals knows are read here; files come here as columns.
+
+Every place that weighs scores calls `combine`, and every place that puts a threshold between two
+values calls `midway`: decisions have to agree to the last bit.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -16,14 +20,97 @@ import numpy as np
 import numpy.typing as npt
 
 from demur import _arrays
-from demur._arrays import BoolArray, FloatArray, IntArray
-from demur.core.sample import POOLED_NAME, Sample
-from demur.core.scores import ScoreColumns
+from demur._arrays import FloatArray, IntArray
 from demur.errors import InvalidInputError, ReadingWarning
-from demur.losses import Loss, evaluate_loss
 
 if TYPE_CHECKING:
     import narwhals as nw
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreColumns:
+    """The score columns of a sample, a source or a rule: their names, and the sense of each.
+
+    A *doubt* is higher where more speaks for rejecting, a *confidence* lower. Searches know doubts
+    only; rules are about the columns as they are, in which a confidence has the other sign.
+
+    Examples
+    --------
+    >>> columns = ScoreColumns.of(["msp", "knn"], confidence=["msp"], count=2)
+    >>> columns.signs, columns.raw_direction((0.6, 0.8))
+    ((-1.0, 1.0), (-0.6, 0.8))
+    """
+
+    count: int
+    names: tuple[str, ...] | None = None
+    """None where the columns are known by their position only."""
+    confidence: tuple[str, ...] = ()
+    """Names of the columns that are confidences."""
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str] | None, *, confidence: Sequence[str] = (), count: int
+    ) -> ScoreColumns:
+        """Check names and senses of `count` columns; a single name stands for itself."""
+        names = (names,) if isinstance(names, str) else names
+        confidence = (confidence,) if isinstance(confidence, str) else confidence
+        if names is None:
+            if confidence:
+                raise InvalidInputError("confidence: columns need score_names to be told by name")
+            return cls(count)
+        if not _are_names(names) or len(names) != count or len(set(names)) != count:
+            raise InvalidInputError(f"score_names must be {count} different names, got {names!r}")
+        known = tuple(str(name) for name in names)
+        if not _are_names(confidence):
+            raise InvalidInputError(f"confidence must be a list of names, got {confidence!r}")
+        strange = [name for name in confidence if name not in known]
+        if strange:
+            raise InvalidInputError(f"confidence: {strange[0]!r} is not one of the scores {known}")
+        return cls(count, known, tuple(name for name in known if name in confidence))
+
+    @property
+    def signs(self) -> tuple[float, ...]:
+        """1 for a doubt, -1 for a confidence."""
+        if self.names is None:
+            return (1.0,) * self.count
+        return tuple(-1.0 if name in self.confidence else 1.0 for name in self.names)
+
+    def as_doubts(self, scores: FloatArray) -> FloatArray:
+        """Return columns as doubts; sign changes are exact, and undo themselves."""
+        return scores * np.array(self.signs) if self.confidence else scores
+
+    def raw_direction(self, direction: Sequence[float]) -> tuple[float, ...]:
+        """Return weights of doubts as weights of the columns as they are."""
+        # Adding zero turns -0.0 into 0.0.
+        return tuple(sign * w + 0.0 for sign, w in zip(self.signs, direction, strict=True))
+
+
+def _are_names(names: Any) -> bool:
+    listed = isinstance(names, Sequence) and not isinstance(names, (str, bytes))
+    return listed and all(isinstance(name, str) for name in names)
+
+
+def combine(direction: Sequence[float] | FloatArray, scores: FloatArray) -> FloatArray:
+    """Weigh scores (n, k) in float64: products and sums rounded one by one, as SQL and C would.
+
+    `direction` has shape (k,), or (k, rules, 1) for a row of results per rule.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        combined: FloatArray = direction[0] * scores[:, 0]
+        for column in range(1, len(direction)):
+            combined += direction[column] * scores[:, column]
+    return combined
+
+
+def midway(last: Any, following: Any) -> Any:
+    """Return thresholds midway between two values each, the first where there is no other.
+
+    A second value of +inf, or one so close that float64 has nothing between, gives the first.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle = last + (following - last) / 2
+    return np.where((last <= middle) & (middle < following), middle, last)[()]
+
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
@@ -121,12 +208,12 @@ def _values(series: nw.Series[Any]) -> npt.NDArray[Any]:
         raise InvalidInputError(f"column {series.name!r} holds {series.dtype}, not one value a row")
     if series.dtype.is_decimal():
         # Libraries cast decimals to within an ulp; Python rounds them correctly.
-        items = series.to_list()
-        return np.array([np.nan if item is None else float(item) for item in items], np.float64)
-    if series.dtype.is_integer() and series.implementation.is_pyarrow():
-        # Of integers beyond 2^53 it refuses what all others round.
-        column = series.to_native().cast("float64", safe=False)
-        return np.asarray(column.fill_null(np.nan).to_numpy(), np.float64)
+        items = zip(series.to_list(), series.is_null().to_list(), strict=True)
+        return np.array([np.nan if gone else float(item) for item, gone in items], np.float64)
+    if series.dtype.is_integer():
+        # Beyond 2^53 not every library casts to doubles; all hand over what they have.
+        values = series.fill_null(0).to_numpy().astype(np.float64)
+        return np.where(series.is_null().to_numpy().astype(bool), np.nan, values)
     if series.dtype.is_numeric() or series.dtype == nw.Boolean:
         return series.cast(nw.Float64).fill_null(np.nan).to_numpy().astype(np.float64)
     values = np.array(series.to_list(), dtype=object)
@@ -196,7 +283,7 @@ def _named_scores(
             values[:, column] = found
             if refuse and needed[column]:
                 bad = np.flatnonzero(np.isnan(found) | np.isneginf(found))
-                _refuse("scores", name, found, bad, "not a score")
+                refuse_values("scores", name, found, bad, "not a score")
     return values
 
 
@@ -214,98 +301,6 @@ def named_scores(
     columns = ScoreColumns.of(names, count=len(names))
     needed = [True] * columns.count
     return columns.names or (), score_columns(data, columns, needed=needed, refuse=True)
-
-
-def sample_from_columns(
-    columns: Columns,
-    scores: Sequence[str],
-    *,
-    loss: str | None = None,
-    label: str | None = None,
-    prediction: str | None = None,
-    loss_function: Loss = "zero_one",
-    ood: str | None = None,
-    weight: str | None = None,
-    confidence: Sequence[str] = (),
-) -> Sample:
-    """Build a sample; the columns mean what they mean in `Sample.from_frame`.
-
-    Parameters
-    ----------
-    confidence
-        Those of `scores` in which higher means *less* doubt.
-
-    Examples
-    --------
-    >>> columns = {
-    ...     "conf": np.array([0.9, 0.3, 0.2]),
-    ...     "wrong": np.array([0, 1, 0]),
-    ...     "set": np.array(["id", "id", "svhn"]),
-    ... }
-    >>> sample = sample_from_columns(
-    ...     columns, ["conf"], loss="wrong", ood="set", confidence=["conf"]
-    ... )
-    >>> sample, sample.id_scores[:, 0].tolist()
-    (Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn']), [0.9, 0.3])
-    """
-    roles = {"loss": loss, "label": label, "prediction": prediction, "ood": ood, "weight": weight}
-    used = [("scores", name) for name in scores]
-    used += [(role, name) for role, name in roles.items() if name is not None]
-    check_names(list(columns), used, "the table")
-    if not scores:
-        raise InvalidInputError("scores is empty: name one or two score columns")
-    values = np.column_stack([_score(columns, name, name in confidence) for name in scores])
-    if len(values) == 0:
-        raise InvalidInputError("the table has no rows")
-    is_ood, sets = ood_rows(columns, ood, len(values))
-    id_rows = np.flatnonzero(~is_ood)
-    if len(id_rows) == 0:
-        raise InvalidInputError(f"ood: column {ood!r} marks every row as OOD: no ID row is left")
-    if (loss is None) == (label is None or prediction is None) or (loss and (label or prediction)):
-        raise InvalidInputError("give either loss, or label and prediction")
-    if loss is not None:
-        if ood is None:
-            _refuse_empty_loss(columns, loss)
-        id_loss = numbers(columns, "loss", loss, rows=id_rows, least=0.0)
-    else:
-        for argument, name in (("label", str(label)), ("prediction", str(prediction))):
-            _refuse_empty_class(columns, argument, name, id_rows, known=ood is not None)
-        id_loss = evaluate_loss(
-            loss_function, columns[str(label)][id_rows], columns[str(prediction)][id_rows]
-        )
-    weights = None if weight is None else numbers(columns, "weight", weight, least=0.0)
-    return Sample(
-        id_scores=values[id_rows],
-        id_loss=id_loss,
-        ood_scores={name: values[rows] for name, rows in sets.items()},
-        id_weight=None if weights is None else weights[id_rows],
-        ood_weight=None if weights is None else {n: weights[rows] for n, rows in sets.items()},
-        score_names=tuple(scores),
-        confidence=tuple(confidence),
-    )
-
-
-def ood_rows(
-    columns: Columns, name: str | None, length: int
-) -> tuple[BoolArray, dict[str, IntArray]]:
-    """Return which rows are OOD, and the rows of each OOD set by the set's name."""
-    if name is None:
-        return np.zeros(length, np.bool_), {POOLED_NAME: np.empty(0, np.int64)}
-    column = columns[name]
-    if column.dtype.kind in "biuf":
-        flags = numbers(columns, "ood", name)
-        bad = np.flatnonzero((flags != 0) & (flags != 1))
-        if len(bad):
-            raise InvalidInputError(
-                f"ood: column {name!r}, row {int(bad[0])} is {flags[bad[0]]:g}; "
-                "a flag must be 0 or 1"
-            )
-        return flags == 1, {POOLED_NAME: np.flatnonzero(flags == 1)}
-    labels = np.array(["" if item is None else _text(item) for item in column.tolist()])
-    labels = np.where(np.isin(np.strings.strip(np.strings.lower(labels)), ID_NAMES), "id", labels)
-    is_ood = labels != "id"
-    sets = {str(key): np.flatnonzero(labels == key) for key in np.unique(labels[is_ood])}
-    return is_ood, sets or {POOLED_NAME: np.empty(0, np.int64)}
 
 
 def floats(columns: Columns, argument: str, name: str) -> FloatArray:
@@ -334,44 +329,14 @@ def numbers(
     kept = values[rows]
     bad = np.isnan(kept) if least is None else ~((kept >= least) & np.isfinite(kept))
     wanted = "a number" if least is None else f"a finite number >= {least:g}"
-    _refuse(argument, name, values, rows[bad], f"not {wanted}")
+    refuse_values(argument, name, values, rows[bad], f"not {wanted}")
     return np.asarray(kept)
 
 
-def _score(columns: Columns, name: str, confident: bool) -> FloatArray:
-    """Return a score column as it is."""
-    values = numbers(columns, "scores", name)
-    if confident:
-        # A saved rule reads the raw column, where only +inf has a meaning: always reject.
-        infinite = np.flatnonzero(np.isinf(values))
-        _refuse("confidence", name, values, infinite, "not a finite confidence")
-        return values
-    _refuse("scores", name, values, np.flatnonzero(np.isneginf(values)), "not a legal score")
-    return values
-
-
-def _refuse_empty_loss(columns: Columns, name: str) -> None:
-    values = floats(columns, "loss", name)
-    empty = np.flatnonzero(np.isnan(values))
-    _refuse("loss", name, values, empty, "not a finite number >= 0", OOD_NEEDS_NO_LOSS)
-
-
-def _refuse_empty_class(
-    columns: Columns, argument: str, name: str, rows: IntArray, *, known: bool
-) -> None:
-    """Refuse ID rows without a class; `known` says whether OOD rows are marked."""
-    values = columns[name][rows].tolist() if columns[name].dtype.kind not in "biu" else []
-    empty = [k for k, value in enumerate(values) if value is None or value == "" or value != value]
-    if empty:
-        raise InvalidInputError(
-            f"{argument}: column {name!r}, row {int(rows[empty[0]])} is empty ({len(empty)} such "
-            f"rows){'' if known else OOD_NEEDS_NO_LOSS}"
-        )
-
-
-def _refuse(
+def refuse_values(
     argument: str, name: str, values: FloatArray, bad: IntArray, what: str, hint: str = ""
 ) -> None:
+    """Refuse a column for its bad rows, if there are any."""
     if len(bad):
         raise InvalidInputError(
             f"{argument}: column {name!r}, row {int(bad[0])} is {values[bad[0]]}, {what} "
@@ -388,7 +353,3 @@ def _kind(column: npt.NDArray[Any]) -> str:
 
 def _is_number(item: Any) -> bool:
     return item is None or isinstance(item, (Real, Decimal))
-
-
-def _text(item: Any) -> str:
-    return item.decode(errors="replace") if isinstance(item, bytes) else str(item)

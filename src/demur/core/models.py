@@ -8,7 +8,7 @@ derived from `objective` and `bounds`, never from the class.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
@@ -105,6 +105,11 @@ class Bound:
     def is_of_one_set(self) -> bool:
         """Whether it is about a single OOD set, called by its name."""
         return self.ood_set not in (None, EACH_SET)
+
+    @property
+    def is_of_part(self) -> bool:
+        """Whether it is about one group of ID rows, or one OOD set."""
+        return self.group is not None or self.is_of_one_set
 
     def met_by(self, value: float | None) -> bool:
         """Return whether a value meets the bound; one that is undefined does not."""
@@ -244,6 +249,19 @@ class RejectionModel:
         """Whether OOD sets are bounded one by one."""
         return any(bound.ood_set == EACH_SET for bound in self.bounds)
 
+    @property
+    def names_sets(self) -> bool:
+        """Whether any bound is about an OOD set called by its name."""
+        return any(bound.is_of_one_set for bound in self.bounds)
+
+    @property
+    def of_all_rows(self) -> RejectionModel:
+        """The model without bounds on single groups and sets."""
+        if not any(bound.is_of_part for bound in self.bounds):
+            return self
+        whole = (bound for bound in self.bounds if not bound.is_of_part)
+        return RejectionModel(self.objective, whole, self.ood_prior)
+
     def bound(self, quantity: Quantity) -> Bound | None:
         """Return the bound on a quantity of all rows, None if there is none."""
         found = (b for b in self.bounds if b.quantity == quantity and b.group is None)
@@ -254,9 +272,31 @@ class RejectionModel:
         beside_precision = bound.quantity == "tpr" and self.bound("precision") is not None
         return "recall" if beside_precision else bound.quantity
 
+    def of_every_set(self) -> RejectionModel:
+        """Return the model with what it asks of OOD rows asked of every set of them."""
+        bounds = (
+            replace(b, ood_set=EACH_SET)
+            if b.quantity in ("fpr", "precision") and b.ood_set is None
+            else b
+            for b in self.bounds
+        )
+        return RejectionModel(self.objective, bounds, self.ood_prior)
+
+    def of_set(self, name: str) -> RejectionModel:
+        """Return the model for the rows of one OOD set, without what it asks of others."""
+        if all(bound.ood_set == name or not bound.is_of_one_set for bound in self.bounds):
+            return self
+        kept = (b for b in self.bounds if b.ood_set == name or not b.is_of_one_set)
+        return RejectionModel(self.objective, kept, self.ood_prior)
+
     def moved(self, bound: Bound, value: Number) -> RejectionModel:
         """Return the model with one of its bounds at another value."""
         bounds = (b.moved_to(value) if b == bound else b for b in self.bounds)
+        return RejectionModel(self.objective, bounds, self.ood_prior)
+
+    def without(self, bound: Bound) -> RejectionModel:
+        """Return the model without one of its bounds."""
+        bounds = (b for b in self.bounds if b != bound)
         return RejectionModel(self.objective, bounds, self.ood_prior)
 
     def program(self, totals: Totals) -> Program:
@@ -290,6 +330,9 @@ class RejectionModel:
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> RejectionModel:
         """Read what `to_data` returned."""
+        # The paper's models make themselves known when they are imported.
+        import demur.core.paper_models  # noqa: F401
+
         given = dict(data)
         name = given.pop("name", None)
         try:

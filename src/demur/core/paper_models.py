@@ -1,4 +1,4 @@
-"""The paper's three models: classes that only name the parameters of an objective and bounds."""
+"""The paper's three models and one more: classes that only name objective and bounds."""
 
 from __future__ import annotations
 
@@ -111,3 +111,35 @@ class PrecisionRecallModel(RejectionModel):
             Bound("tpr", at_least=self.min_recall),
         )
         super().__init__("selective_risk", bounds, self.ood_prior)
+
+
+@dataclass(frozen=True, eq=False)
+class RiskFprModel(RejectionModel):
+    """Accept as much ID as possible with bounded selective risk and FPR.
+
+    The bounded-improvement model with OOD inputs: *at most 1 % wrong answers, answer as many as
+    you can*. ``max_fpr=1`` bounds the risk alone; a smaller bound needs OOD rows.
+
+    Parameters
+    ----------
+    max_selective_risk
+        The largest mean loss of the accepted ID, at least 0.
+    max_fpr
+        rho_max in [0, 1].
+
+    Examples
+    --------
+    >>> RiskFprModel(max_selective_risk=0.01, max_fpr=0.1).bounds
+    (Bound('selective_risk', at_most=0.01), Bound('fpr', at_most=0.1))
+    """
+
+    max_selective_risk: Number
+    max_fpr: Number = 1
+
+    def __post_init__(self) -> None:
+        check_share("max_fpr", self.max_fpr)
+        bounds = (
+            Bound("selective_risk", at_most=self.max_selective_risk),
+            Bound("fpr", at_most=self.max_fpr),
+        )
+        super().__init__("tpr", bounds)

@@ -9,11 +9,14 @@ order of the rows or the number of partitions they are summed in.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from demur._arrays import FloatArray, IntArray
-from demur.core.program import Totals
+from demur._arrays import BoolArray, FloatArray, IntArray
+from demur._kernels.exact import products_ordered
+from demur.core.program import Part, Totals
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 
@@ -68,6 +71,40 @@ def on_grid(values: FloatArray, exponent: int) -> tuple[IntArray, bool]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """Which rows of a sample are in which group, or OOD set; looked up when a bound asks."""
+
+    sample: Sample
+    rows: IntArray | None = None
+    """Those of the sample's rows that matter, ID rows first; None for all."""
+
+    def members(self, part: Part) -> BoolArray:
+        """Return which of the rows a part is made of."""
+        sample, n_id = self.sample, len(self.sample.id_scores)
+        member = np.zeros(n_id + len(sample.ood_scores), bool)
+        if part.mass == "ood":
+            place = sample.ood_sets[str(part.of)]
+            member[n_id + place.start : n_id + place.stop] = True
+        elif sample.group_code is not None:
+            member[:n_id] = sample.group_code == sample.groups.index(str(part.of))
+        return member if self.rows is None else member[self.rows]
+
+    def totals(self, id_mass: IntArray, ood_mass: IntArray) -> dict[str, Any]:
+        """Return the masses of groups and sets, as `Totals` have them, from those of all rows."""
+        sample, n_id = self.sample, len(self.sample.id_scores)
+        groups: tuple[tuple[str, int], ...] = ()
+        if sample.group_code is not None:
+            # Sums of integers below 2**52 are exact in float64.
+            sums = np.bincount(sample.group_code, id_mass[:n_id], len(sample.groups))
+            groups = tuple(zip(sample.groups, map(int, sums), strict=True))
+        sets = tuple(
+            (name, int(ood_mass[:, n_id + rows.start : n_id + rows.stop].sum()))
+            for name, rows in sample.ood_sets.items()
+        )
+        return {"groups": groups, "sets": sets}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RowMasses:
     """Integer masses of all rows of a sample, ID rows first."""
 
@@ -76,6 +113,7 @@ class RowMasses:
     """Shape (sets, n): OOD mass, a row per OOD set that is bounded by itself."""
     loss: IntArray
     totals: Totals
+    labels: Labels
 
     @classmethod
     def of(cls, sample: Sample, ood: str = "pooled", *, spare: int = 0) -> RowMasses:
@@ -95,6 +133,7 @@ class RowMasses:
         masses[0, :n_id], masses[1, :n_id] = id_mass.values, loss_mass.values
         for row, rows in zip(masses[2:, n_id:], groups, strict=True):
             row[rows] = ood_mass.values[rows]
+        labels = Labels(sample)
         totals = Totals(
             id=id_mass.total,
             ood=tuple(int(total) for total in masses[2:].sum(axis=1)),
@@ -104,8 +143,10 @@ class RowMasses:
             loss_exponent=loss_mass.exponent,
             id_rounding=id_mass.rounding,
             ood_rounding=ood_mass.rounding,
+            loss_rounding=n_id if loss_mass.exponent else 0,
+            **labels.totals(masses[0], masses[2:]),
         )
-        return cls(masses[0], masses[2:], masses[1], totals)
+        return cls(masses[0], masses[2:], masses[1], totals, labels)
 
     def repeated(self, times: IntArray) -> RowMasses:
         """Return the masses when row i counts `times[i]` times, which must be spared for."""
@@ -115,8 +156,9 @@ class RowMasses:
             id=int(id_.sum()),
             ood=tuple(int(total) for total in ood.sum(axis=1)),
             loss=int(loss.sum()),
+            **self.labels.totals(id_, ood),
         )
-        return RowMasses(id_, ood, loss, totals)
+        return RowMasses(id_, ood, loss, totals, self.labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,6 +178,10 @@ class Points:
     totals: Totals
     rows: IntArray | None = None
     """Which rows of the sample these are, ID rows first; None for all of them."""
+    labels: Labels | None = None
+    of_groups: IntArray | None = None
+    """Shape (2 * groups, n): ID mass of each group, then loss mass of each, where points stand for
+    rows of several and so have no labels."""
 
     @classmethod
     def of(cls, sample: Sample, ood: str = "pooled") -> Points:
@@ -150,18 +196,20 @@ class Points:
         np.add(as_doubts(sample.ood_scores), 0.0, out=scores[len(sample.id_scores) :])
         unweighted = sample.id_weight is None and sample.ood_weight is None
         if unweighted and np.isfinite(scores).all():
-            return cls(scores, masses.id, masses.ood, masses.loss, masses.totals)
+            taken = masses.id, masses.ood, masses.loss
+            return cls(scores, *taken, masses.totals, labels=masses.labels)
         kept = np.isfinite(scores).all(axis=1)
         kept &= (masses.id > 0) | (masses.ood > 0).any(axis=0)
         rows = np.flatnonzero(kept)
-        return cls(scores[rows], *_of_rows(masses, rows), masses.totals, rows)
+        labels = replace(masses.labels, rows=rows)
+        return cls(scores[rows], *_of_rows(masses, rows), masses.totals, rows, labels)
 
     def weighted(self, masses: RowMasses) -> Points:
         """Return the same points with other masses of the sample's rows."""
         taken = (masses.id, masses.ood, masses.loss)
         if self.rows is not None:
             taken = _of_rows(masses, self.rows)
-        return Points(self.scores, *taken, masses.totals, self.rows)
+        return Points(self.scores, *taken, masses.totals, self.rows, self.labels)
 
     def present(self) -> Points:
         """Return the points that have any mass."""
@@ -170,7 +218,45 @@ class Points:
             return self
         rows = some if self.rows is None else self.rows[some]
         masses = self.id[some], self.ood[:, some], self.loss[some]
-        return Points(self.scores[some], *masses, self.totals, rows)
+        labels = None if self.labels is None else replace(self.labels, rows=rows)
+        of_groups = None if self.of_groups is None else self.of_groups[:, some]
+        return Points(self.scores[some], *masses, self.totals, rows, labels, of_groups)
+
+    def part(self, part: Part) -> IntArray:
+        """Return the mass that each point has of a part of all rows."""
+        if part.below is not None:
+            a, b = part.below
+            id_, loss = (self.part(Part(mass, part.of)) for mass in ("id", "loss"))
+            welcome = products_ordered(b, loss, a, id_)
+            return np.where(welcome, loss if part.mass == "loss" else id_, 0)
+        if part.of is not None:
+            return self._named(part)
+        if part.mass == "ood":
+            return np.asarray(self.ood[0] if len(self.ood) == 1 else self.ood.sum(axis=0))
+        return self.id if part.mass == "id" else self.loss
+
+    def _named(self, part: Part) -> IntArray:
+        """Return the mass that each point has of one group or set."""
+        if part.mass == "ood" and len(self.ood) == len(self.totals.sets):
+            names = [name for name, _ in self.totals.sets]
+            return np.asarray(self.ood[names.index(str(part.of))])
+        if self.labels is not None:
+            return np.where(self.labels.members(part), self.part(Part(part.mass)), 0)
+        names = [name for name, _ in self.totals.groups]
+        place = names.index(str(part.of)) + (len(names) if part.mass == "loss" else 0)
+        assert self.of_groups is not None, "points of a source that is bounded by group have these"
+        return np.asarray(self.of_groups[place])
+
+    def group_code(self) -> npt.NDArray[np.int32] | None:
+        """Return the place of each ID point's group among all; None if there are no groups."""
+        if self.labels is None or self.labels.sample.group_code is None:
+            return None
+        code = self.labels.sample.group_code
+        return code if self.rows is None else code[self.rows[self.rows < len(code)]]
+
+    def is_zero_one(self) -> bool:
+        """Return whether the loss of every point is none, or as large as its ID mass."""
+        return bool(((self.loss == 0) | (self.loss == self.id)).all())
 
 
 def _of_rows(masses: RowMasses, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:

@@ -4,8 +4,10 @@ With nI, nO, L the accepted ID mass, OOD mass (one per OOD set) and loss mass, a
 
     minimise   (loss*L + id*nI + ood*sum(nO)) / (nI if per_id else 1)
     subject to nI >= min_id,  nO[s] <= max_ood[s],  a[s]*nI >= b[s]*nO[s]
+    and        any number of linear bounds on these and on parts of them
 
-Among equal objectives the larger nI wins, then the smaller sum(nO).
+A *part* is the mass of a group of ID rows or of one OOD set. Among equal objectives the larger
+nI wins, then the smaller sum(nO), then the smaller L.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, gcd, lcm
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from demur.errors import InvalidInputError
 
@@ -39,6 +41,13 @@ class Totals:
     loss_exponent: int = 0
     id_rounding: int = 0
     ood_rounding: int = 0
+    loss_rounding: int = 0
+    groups: tuple[tuple[str, int], ...] = ()
+    """Names and masses of the groups of ID rows."""
+    sets: tuple[tuple[str, int], ...] = ()
+    """Names and masses of the OOD sets."""
+    pooled: bool = False
+    """Whether bounds of no set in particular are on all sets together, although these are apart."""
 
     def id_weight(self, mass: int) -> float:
         """Return ID `mass` in the units the weights were given in."""
@@ -54,6 +63,30 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """The mass of some rows, told apart because a bound is about it."""
+
+    mass: Literal["id", "loss", "ood"]
+    of: str | None = None
+    """A group of ID rows, or an OOD set; None for all rows."""
+    below: tuple[int, int] | None = None
+    """(a, b): only of ID rows with ``b * loss <= a * id``, those that a bound on risk welcomes."""
+
+
+ID, LOSS, OOD = Part("id"), Part("loss"), Part("ood")
+
+
+@dataclass(frozen=True, slots=True)
+class LinearBound:
+    """A bound ``sum of coefficient * accepted part >= least``."""
+
+    terms: tuple[tuple[Part, int], ...]
+    hope: tuple[tuple[Part, int], ...]
+    """What rows that may or may not be accepted can add at best."""
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Integer objective and bounds of one rejection model on one sample."""
 
@@ -65,6 +98,7 @@ class Program:
     max_ood: tuple[int, ...]
     ratio: tuple[tuple[int, int], ...]
     """(a, b) per OOD set, meaning a*nI >= b*nO; (0, 0) is no bound."""
+    linear: tuple[LinearBound, ...] = ()
     reject_all: bool = False
     """Whether accepting nothing competes."""
     scale: float = 1.0
@@ -156,22 +190,30 @@ def lower(model: RejectionModel, totals: Totals) -> Program:
     """Return the objective and the bounds of a model in integers, for rows with these totals."""
     _check_searchable(model, totals)
     loss, id_, ood, per_id, scale, offset = _objective(model, totals)
+    linear = [part for bound in model.bounds for part in _linear(model, bound, totals)]
     return Program(
         *(loss, id_, ood, per_id),
         min_id=_min_id(model, totals),
         max_ood=tuple(_max_ood(model, total, totals) for total in totals.ood),
         ratio=tuple(_ratio(model, total, totals) for total in totals.ood),
-        reject_all=model.cost is not None and not any(b.is_lower for b in model.bounds),
+        linear=tuple(linear),
+        reject_all=model.cost is not None and not any(_asks_for_id(b) for b in model.bounds),
         scale=scale,
         offset=offset,
     )
 
 
+def _asks_for_id(bound: Bound) -> bool:
+    """Return whether a rule that accepts nothing does not meet a bound."""
+    return bound.is_lower or bound.quantity == "selective_risk"
+
+
 def _check_searchable(model: RejectionModel, totals: Totals) -> None:
     """Refuse what the rows cannot answer, and what no search can do."""
     for bound in model.bounds:
-        _check_bound(bound)
-    if model.cost is not None and len(totals.ood) > 1:
+        _check_bound(bound, totals)
+    together = model.every_set or totals.pooled
+    if model.cost is not None and len(totals.ood) > 1 and not together:
         raise InvalidInputError(
             'CostModel has no FPR bound for ood="worst" to apply to; use ood="pooled" '
             "or tune for one OOD set"
@@ -185,11 +227,72 @@ def _check_searchable(model: RejectionModel, totals: Totals) -> None:
     )
 
 
-def _check_bound(bound: Bound) -> None:
-    if bound.quantity == "selective_risk" or bound.group is not None or bound.is_of_one_set:
-        raise InvalidInputError(f"no search keeps {bound!r} yet; it can only be stated")
-    if bound.is_lower == (bound.quantity == "fpr"):
+def _check_bound(bound: Bound, totals: Totals) -> None:
+    if bound.is_lower == (bound.quantity in ("fpr", "selective_risk")):
         raise InvalidInputError(f"no search keeps {bound!r}: it asks for a worse rule")
+    if bound.group is not None:
+        _check_name("group", "group of ID rows", bound.group, totals.groups)
+    if bound.is_of_one_set:
+        _check_name("ood_set", "OOD set", str(bound.ood_set), totals.sets)
+
+
+def _check_name(role: str, kind: str, name: str, known: tuple[tuple[str, int], ...]) -> None:
+    """Refuse a bound of rows that are not there."""
+    masses = dict(known)
+    if masses.get(name):
+        return
+    there = ", ".join(repr(other) for other, mass in known if mass)
+    if not there:
+        given = "id_group= or --group COLUMN" if role == "group" else "named OOD sets or --ood"
+        raise InvalidInputError(f"{role}: no row belongs to any {kind}; tell which by {given}")
+    wrong = "has no weight" if name in masses else "is not among the rows"
+    raise InvalidInputError(f"{role}: the {kind} {name!r} {wrong}; there are {there}")
+
+
+def _linear(model: RejectionModel, bound: Bound, totals: Totals) -> list[LinearBound]:
+    """Return what a bound is in integers, if it is more than a bound on all ID or all OOD."""
+    if bound.quantity == "selective_risk":
+        return _risk(bound, totals)
+    if bound.quantity == "tpr":
+        if bound.group is None:
+            return []
+        total = dict(totals.groups)[bound.group]
+        members = ((Part("id", bound.group), 1),)
+        return [LinearBound(members, members, at_least(bound.share, total, totals.id_rounding))]
+    if not bound.is_of_one_set and not _is_pooled(model, bound, totals):
+        return []
+    of_set = Part("ood", bound.ood_set)
+    total = dict(totals.sets)[str(bound.ood_set)] if bound.is_of_one_set else sum(totals.ood)
+    if bound.quantity == "fpr":
+        most = at_most(bound.share, total, totals.ood_rounding)
+        return [LinearBound(((of_set, -1),), (), -most)]
+    a, b = _quotient(bound, exact("ood_prior", model.ood_prior or 0), total, totals)
+    return [LinearBound(((ID, a), (of_set, -b)), ((ID, a),))] if b else []
+
+
+def _is_pooled(model: RejectionModel, bound: Bound, totals: Totals) -> bool:
+    """Return whether a bound is on all OOD together although sets are bounded one by one."""
+    together = model.every_set or totals.pooled
+    return together and bound.ood_set is None and len(totals.ood) > 1
+
+
+def _risk(bound: Bound, totals: Totals) -> list[LinearBound]:
+    """Lower a selective risk to a bound on the quotient of accepted loss and ID mass."""
+    share = bound.share * Fraction(2) ** (totals.loss_exponent - totals.id_exponent)
+    if totals.loss_rounding and share:
+        # A row's share of the rounding weighs more the smaller the losses are that count.
+        typical = max(Fraction(1), Fraction(totals.loss, totals.id) / share)
+        share *= 1 + Fraction(4 * totals.loss_rounding, 2**52) * typical
+    group = bound.group
+    # Accepting none of them leaves the risk of a group undefined.
+    some = ((Part("id", group), 1),)
+    linear = [] if group is None else [LinearBound(some, some, 1)]
+    a, b = quotient_bound(share, totals.loss, totals.id)
+    if b:
+        terms = (Part("id", group), a), (Part("loss", group), -b)
+        hope = (Part("id", group, (a, b)), a), (Part("loss", group, (a, b)), -b)
+        linear.append(LinearBound(terms, hope))
+    return linear
 
 
 def _objective(model: RejectionModel, totals: Totals) -> tuple[int, int, int, bool, float, float]:
@@ -215,7 +318,7 @@ def _expected_cost(
     (loss, id_, ood), unit = integer_coefficients(
         (1 - prior) * Fraction(2) ** (totals.id_exponent - totals.loss_exponent) / totals.id,
         -(1 - prior) * reject_id / totals.id,
-        prior * ood_step / totals.ood[0] if prior else Fraction(0),
+        prior * ood_step / sum(totals.ood) if prior else Fraction(0),
     )
     return loss, id_, ood, False, unit, float((1 - prior) * reject_id + prior * reject_ood)
 
@@ -224,22 +327,39 @@ def _min_id(model: RejectionModel, totals: Totals) -> int:
     asked = [
         at_least(bound.share, totals.id, totals.id_rounding)
         for bound in model.bounds
-        if bound.quantity == "tpr"
+        if bound.quantity == "tpr" and bound.group is None
     ]
     # Rates of accepting nothing are undefined, so some ID mass is always asked for.
-    return max([0 if model.cost is not None else 1, *asked])
+    undefined = model.cost is None or any(b.quantity == "selective_risk" for b in model.bounds)
+    return max([int(undefined), *asked])
+
+
+def _of_each(model: RejectionModel, quantity: str, totals: Totals) -> list[Bound]:
+    """Return the bounds on a quantity that hold for each of the OOD masses there are."""
+    return [
+        bound
+        for bound in model.bounds
+        if bound.quantity == quantity
+        and not bound.is_of_one_set
+        and not _is_pooled(model, bound, totals)
+    ]
 
 
 def _max_ood(model: RejectionModel, total: int, totals: Totals) -> int:
-    asked = [bound.share for bound in model.bounds if bound.quantity == "fpr"]
+    asked = [bound.share for bound in _of_each(model, "fpr", totals)]
     return min([total, *(at_most(share, total, totals.ood_rounding) for share in asked)])
 
 
 def _ratio(model: RejectionModel, total: int, totals: Totals) -> tuple[int, int]:
     """Lower precision to a bound on the quotient of accepted OOD and ID mass."""
-    bound = model.bound("precision")
     prior = exact("ood_prior", model.ood_prior or 0)
-    if bound is None or prior == 0 or bound.share == 0:
+    asked = _of_each(model, "precision", totals)
+    strictest = max(asked, key=lambda bound: bound.share, default=None)
+    return (0, 0) if strictest is None else _quotient(strictest, prior, total, totals)
+
+
+def _quotient(bound: Bound, prior: Fraction, total: int, totals: Totals) -> tuple[int, int]:
+    if prior == 0 or bound.share == 0:
         return 0, 0
     most = (1 - prior) * (1 - bound.share) * total / (prior * bound.share * totals.id)
     slack = Fraction(4 * max(totals.id_rounding, totals.ood_rounding), 2**52)

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, overload
+from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 
 from demur._arrays import BoolArray, check_kind
+from demur.core.columns import ScoreColumns
+from demur.core.fingerprint import warn_of_tuning_rows
 from demur.core.models import RejectionModel, check_model
 from demur.core.points import Points
 from demur.core.program import Number, Totals, exact
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.scores import ScoreColumns, combine
 from demur.core.source import Measure, ScoreSource, Tally
 from demur.errors import InvalidInputError
 
+# Rows that are decided at a time.
+_BLOCK = 1 << 15
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class OperatingPoint:
     """What a rule does on a sample. Rates without a denominator are NaN."""
 
@@ -44,6 +48,17 @@ class OperatingPoint:
     """Objective of the `CostModel`; None under the other models."""
     fpr_by_set: Mapping[str, float] = field(default_factory=dict)
     """FPR of each named OOD set."""
+    tpr_by_group: Mapping[str, float] = field(default_factory=dict)
+    """TPR of each group of ID rows."""
+    selective_risk_by_group: Mapping[str, float] = field(default_factory=dict)
+    """Mean loss of the accepted ID of each group."""
+
+    def __repr__(self) -> str:
+        names = ("tpr", "fpr", "selective_risk", "precision", "expected_cost")
+        rates = [(name, getattr(self, name)) for name in names]
+        known = [f"{name}={rate:.6g}" for name, rate in rates if rate is not None]
+        accepted = f"{self.accepted_id:g} ID and {self.accepted_ood:g} OOD accepted"
+        return f"OperatingPoint({', '.join(known)}; {accepted})"
 
 
 @overload
@@ -78,6 +93,8 @@ def evaluate(
 ) -> OperatingPoint | dict[Any, OperatingPoint]:
     """Return every rate of `rule` on a sample, or on a source in a single pass.
 
+    Warns if a saved rule is judged on rows of a sample that made it.
+
     Parameters
     ----------
     model
@@ -104,24 +121,54 @@ def evaluate(
         return _evaluate_source(rule, sample, model, ood_prior, by)
     if by is not None:
         raise InvalidInputError("by needs a source with columns, not a Sample")
+    if rule.card is not None and rule.card.loaded:
+        warn_of_tuning_rows(rule, sample)
     points = Points.of(sample, "worst")
-    accepted = accepted_points(rule, points, sample.columns)
-    ood_masses = [int(column[accepted].sum()) for column in points.ood]
+    accepted = AcceptedMasses.of(rule, points, sample.columns)
     return operating_point(
-        id_mass=int(points.id[accepted].sum()),
-        ood_masses=ood_masses,
-        loss_mass=int(points.loss[accepted].sum()),
+        id_mass=accepted.id,
+        ood_masses=accepted.ood,
+        loss_mass=accepted.loss,
         totals=points.totals,
         model=model,
         ood_prior=ood_prior,
         set_names=tuple(sample.ood_sets),
+        groups=accepted.groups,
     )
 
 
-def accepted_points(rule: Rule, points: Points, columns: ScoreColumns) -> BoolArray:
-    """Return which points a rule accepts; they are doubts, made of these columns."""
-    combined = combine(rule.for_doubts(columns).direction, points.scores)
-    return np.asarray(combined <= rule.threshold if rule.tau else combined < rule.threshold)
+class AcceptedMasses(NamedTuple):
+    """Masses that a rule accepts; of OOD one for every set that is bounded by itself."""
+
+    id: int
+    ood: list[int]
+    loss: int
+    groups: list[tuple[int, int]]
+    """ID and loss mass of each group of ID rows."""
+
+    @classmethod
+    def of(cls, rule: Rule, points: Points, columns: ScoreColumns) -> Self:
+        """Decide all points, which are doubts made of these columns."""
+        decides = rule.for_doubts(columns)
+        id_mass = loss_mass = 0
+        ood_masses = [0] * len(points.ood)
+        group, names = points.group_code(), points.totals.groups
+        by_group = np.zeros((2, len(names)))
+        # A block at a time, since what lies between fits the cache then.
+        for start in range(0, len(points.scores), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            accepted = decides.within(decides.weigh(points.scores[part])).nonzero()[0]
+            id_mass += int(points.id[part][accepted].sum())
+            loss_mass += int(points.loss[part][accepted].sum())
+            for k, masses in enumerate(points.ood):
+                ood_masses[k] += int(masses[part][accepted].sum())
+            if group is not None:
+                own = accepted[accepted < len(group) - start]
+                for sums, masses in zip(by_group, (points.id, points.loss), strict=True):
+                    # Sums of integers below 2**52 are exact in float64.
+                    sums += np.bincount(group[part][own], masses[part][own], len(names))
+        groups = [(int(id_), int(loss)) for id_, loss in by_group.T]
+        return cls(id_mass, ood_masses, loss_mass, groups)
 
 
 def accepted_rows(rule: Rule, sample: Sample) -> tuple[BoolArray, BoolArray]:
@@ -138,7 +185,7 @@ def _evaluate_source(
     by: str | None,
 ) -> OperatingPoint | dict[Any, OperatingPoint]:
     overview = source.overview()
-    measure = Measure.of(overview, apart=True)
+    measure = Measure.of(overview, apart=True, grouped=True)
     points = {
         group: tally_point(tally, measure, overview.sets, model=model, ood_prior=ood_prior)
         for group, tally in source.tally(rule.for_doubts(source.columns), measure, by=by).items()
@@ -155,6 +202,7 @@ def tally_point(
     ood_prior: Number | None = None,
 ) -> OperatingPoint:
     """Return the rates that go with a tally of OOD sets told apart."""
+    half = len(measure.groups)
     return operating_point(
         id_mass=tally.id,
         ood_masses=list(tally.ood),
@@ -166,10 +214,12 @@ def tally_point(
             measure.id_exponent,
             measure.ood_exponent,
             measure.loss_exponent,
+            groups=tuple(zip(measure.groups, tally.total_groups, strict=False)),
         ),
         model=model,
         ood_prior=ood_prior,
         set_names=sets,
+        groups=list(zip(tally.groups[:half], tally.groups[half:], strict=True)),
     )
 
 
@@ -182,8 +232,9 @@ def operating_point(
     model: RejectionModel | None = None,
     ood_prior: Number | None = None,
     set_names: tuple[str, ...] = (),
+    groups: Sequence[tuple[int, int]] = (),
 ) -> OperatingPoint:
-    """Return the rates that go with accepted masses."""
+    """Return the rates that go with accepted masses; `groups` are ID and loss mass of each."""
     prior = _declared_prior(model, ood_prior)
     tpr = _ratio(id_mass, totals.id)
     fpr = _ratio(sum(ood_masses), sum(totals.ood))
@@ -209,6 +260,14 @@ def operating_point(
         }
         if set_names
         else {},
+        tpr_by_group={
+            name: _ratio(mass, total)
+            for (name, total), (mass, _) in zip(totals.groups, groups, strict=False)
+        },
+        selective_risk_by_group={
+            name: _ratio(totals.loss_sum(loss), totals.id_weight(mass))
+            for (name, _), (mass, loss) in zip(totals.groups, groups, strict=False)
+        },
     )
 
 

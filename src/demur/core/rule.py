@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,8 +15,7 @@ from demur import _arrays
 from demur._arrays import NUMBER, BoolArray, FloatArray, check_kind
 from demur._files import read_text, write_atomically
 from demur.core.card import Card
-from demur.core.columns import has_columns, score_columns
-from demur.core.scores import ScoreColumns, combine
+from demur.core.columns import ScoreColumns, combine, has_columns, score_columns
 from demur.core.sql import Dialect, predicate
 from demur.errors import InvalidInputError
 
@@ -24,6 +23,8 @@ Missing = Literal["raise", "reject"]
 
 FORMAT = "demur.rule"
 VERSION = 2
+BOX_VERSION = 3
+"""Of rules that are boxes: who knows half-planes only must not take them for one."""
 
 LARGEST = 2**20
 """No rule file has more bytes than this; what has is something else."""
@@ -36,8 +37,9 @@ class Rule:
     Parameters
     ----------
     direction
-        ``(1.0,)`` for one score, the unit vector ``(cos a, sin a)`` for the pair (s_r, s_g). A
-        confidence, of which less means more doubt, has a negative weight.
+        ``(1.0,)`` for one score, the unit vector ``(cos a, sin a)`` for the pair (s_r, s_g); a
+        weight for each of more scores. A confidence, of which less means more doubt, has a
+        negative weight.
     threshold
         lambda, midway between the last accepted and the next score; -inf rejects everything.
     tau
@@ -67,8 +69,8 @@ class Rule:
 
     def __post_init__(self) -> None:
         direction = _direction(self.direction)
-        if len(direction) not in (1, 2) or not all(map(math.isfinite, direction)):
-            raise InvalidInputError(f"direction must be one or two finite numbers, got {direction}")
+        if not direction or not all(map(math.isfinite, direction)):
+            raise InvalidInputError(f"direction must be finite numbers, got {direction}")
         if not any(direction):
             raise InvalidInputError("direction must not be zero")
         for name, value in (("threshold", self.threshold), ("tau", self.tau)):
@@ -111,6 +113,8 @@ class Rule:
         """
         if len(self.direction) == 1:
             return 0.0
+        if len(self.direction) > 2:
+            raise InvalidInputError("mu is about two scores, the rule weighs more")
         cosine, sine = self.direction
         return sine / cosine if cosine else math.copysign(math.inf, sine)
 
@@ -121,16 +125,31 @@ class Rule:
         come out as +inf.
         """
         check_missing(missing)
-        needed = [weight != 0 for weight in self.direction]
+        needed = self.needed
         values = score_columns(scores, self.columns, needed=needed, refuse=missing == "raise")
         rejected = (values == np.inf).any(axis=1)
         if missing == "reject":
             rejected |= ~np.isfinite(values[:, needed]).all(axis=1)
         # A column that is not needed may lack values, and 0 times NaN is NaN.
         values[:, [not used for used in needed]] = 0.0
-        combined = combine(self.direction, values)
+        combined = self.weigh(values)
         combined[rejected] = np.inf
         return combined
+
+    @property
+    def needed(self) -> list[bool]:
+        """Which scores the rule looks at."""
+        return [weight != 0 for weight in self.direction]
+
+    def weigh(self, values: FloatArray) -> FloatArray:
+        """Return the combined score of rows of numbers, shape (n, k), none of them missing."""
+        return combine(self.direction, values)
+
+    def within(self, combined: FloatArray) -> BoolArray:
+        """Return which combined scores are accepted."""
+        if self.threshold == -math.inf:  # a sum beyond float64 may be -inf, too
+            return np.zeros(len(combined), np.bool_)
+        return np.asarray(combined <= self.threshold if self.tau else combined < self.threshold)
 
     def accept(self, scores: Any, *, missing: Missing = "raise") -> BoolArray:
         """Return True for the rows to accept; rows with a score of +inf are always rejected.
@@ -146,10 +165,7 @@ class Rule:
             What to do with a row that lacks a score the rule weighs, or has -inf: ``"raise"`` or
             ``"reject"`` it.
         """
-        combined = self.combine(scores, missing=missing)
-        if self.threshold == -math.inf:  # a sum beyond float64 may be -inf, too
-            return np.zeros(len(combined), np.bool_)
-        return np.asarray(combined <= self.threshold if self.tau else combined < self.threshold)
+        return self.within(self.combine(scores, missing=missing))
 
     def accept_one(
         self, scores: Mapping[str, float] | Sequence[float], *, missing: Missing = "raise"
@@ -203,6 +219,16 @@ class Rule:
         direction = tuple(weights.get(name, 0.0) for name in columns.names)
         return Rule(direction, self.threshold, self.tau, columns.names, columns.confidence)
 
+    def of_columns(self, kept: Sequence[int]) -> Rule:
+        """Return the rule of some of its columns, the others being of no matter to it."""
+        names = None if self.score_names is None else tuple(self.score_names[k] for k in kept)
+        return replace(
+            self,
+            direction=tuple(self.direction[k] for k in kept),
+            score_names=names,
+            confidence=tuple(name for name in self.confidence if name in (names or ())),
+        )
+
     def for_doubts(self, columns: ScoreColumns) -> Rule:
         """Return the rule in terms of the doubts of these columns, by position."""
         matched = self.on(columns)
@@ -221,7 +247,8 @@ class Rule:
             Column names, quoted here; the rule's own `score_names` by default. None for a score
             of weight 0 that the table does not have.
         dialect
-            ``"duckdb"``, ``"spark"``, ``"postgres"`` or ``"bigquery"``.
+            ``"duckdb"``, ``"spark"``, ``"postgres"``, ``"bigquery"``, ``"snowflake"`` or
+            ``"trino"``, which SQLite and Polars understand, too.
 
         Examples
         --------
@@ -238,20 +265,34 @@ class Rule:
             )
         if self.tau not in (0.0, 1.0):
             raise InvalidInputError("a rule that is random on its boundary has no SQL predicate")
-        return predicate(
-            names,
-            self.direction,
-            self.threshold,
-            accept_boundary=self.tau == 1,
-            dialect=dialect,
-        )
+        return self._sql(names, dialect)
+
+    def _sql(self, names: Sequence[str | None], dialect: Dialect) -> str:
+        boundary = self.tau == 1
+        weights = self.direction, self.threshold
+        return predicate(names, *weights, accept_boundary=boundary, dialect=dialect)
+
+    def _shape_data(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "direction": list(self.direction),
+            # JSON has no infinities.
+            "threshold": "-inf" if self.threshold == -math.inf else self.threshold,
+            "tau": self.tau,
+        }
 
     def to_json(self) -> str:
         """Return the rule and its card as strict JSON; numbers round-trip exactly."""
         data = rule_data(self)
         if self.card is not None:
-            data["card"] = self.card.to_data()
-        return json.dumps(data, indent=2, allow_nan=False)
+            data["card"] = self.card.saved_data()
+        text = json.dumps(data, indent=2, allow_nan=False)
+        if len(text) > LARGEST:
+            raise InvalidInputError(
+                f"the rule has {len(text)} bytes, and no rule file more than {LARGEST}: give the "
+                "scores shorter names"
+            )
+        return text
 
     @classmethod
     def from_json(cls, text: str) -> Rule:
@@ -284,18 +325,14 @@ def rule_data(rule: Rule) -> dict[str, Any]:
     """Return a rule as plain data, as its file has it, without the card."""
     return {
         "format": FORMAT,
-        "version": VERSION,
-        "direction": list(rule.direction),
-        # JSON has no infinities.
-        "threshold": "-inf" if rule.threshold == -math.inf else rule.threshold,
-        "tau": rule.tau,
+        **rule._shape_data(),
         "score_names": None if rule.score_names is None else list(rule.score_names),
         "confidence": list(rule.confidence),
     }
 
 
 def _from_json(text: str) -> Rule:
-    """Read a rule of version 1 or 2."""
+    """Read a rule of any version there is."""
     if not isinstance(text, str):
         raise InvalidInputError(f"the rule must be JSON text, got {type(text).__name__}")
     if len(text) > LARGEST:
@@ -304,21 +341,23 @@ def _from_json(text: str) -> Rule:
         data = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"the rule is not valid JSON: {error}") from None
+    if isinstance(data, dict) and data.get("format") == "demur.learned_rule":
+        raise InvalidInputError(
+            "the rule is about learned scores, which are in the same file: read both with "
+            "demur.learn.LearnedRule.load"
+        )
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InvalidInputError(f'the JSON is not a rule: "format" must be "{FORMAT}"')
     version = data.get("version")
-    if isinstance(version, bool) or version not in range(1, VERSION + 1):
+    if isinstance(version, bool) or version not in range(1, BOX_VERSION + 1):
         raise InvalidInputError(
-            f"the rule has version {version!r}, this demur reads versions 1 to {VERSION}; "
+            f"the rule has version {version!r}, this demur reads versions 1 to {BOX_VERSION}; "
             "use the demur that wrote it, or a newer one"
         )
     try:
-        return Rule(
-            direction=tuple(_number("direction", item) for item in data["direction"]),
-            threshold=-math.inf
-            if data["threshold"] == "-inf"
-            else _number("threshold", data["threshold"]),
-            tau=_number("tau", data["tau"]),
+        return _read_shape(
+            data,
+            tuple(_number("direction", item) for item in data["direction"]),
             score_names=_names(data.get("score_names")),
             confidence=_names(data.get("confidence")) or (),
             card=None if data.get("card") is None else Card.from_data(data["card"]),
@@ -331,11 +370,31 @@ def _from_json(text: str) -> Rule:
         raise InvalidInputError(f"the rule has an entry of the wrong kind: {error}") from None
 
 
+def _read_shape(data: dict[str, Any], direction: tuple[float, ...], **known: Any) -> Rule:
+    """Return the half-plane or the box of a rule's file."""
+    if data["version"] < BOX_VERSION:
+        threshold, tau = _number("threshold", data["threshold"]), _number("tau", data["tau"])
+        return Rule(direction, threshold, tau, **known)
+    if data["shape"] != "box":
+        raise InvalidInputError(
+            f"the rule is a {data['shape']!r}, this demur knows boxes and half-planes; use the "
+            "demur that wrote it, or a newer one"
+        )
+    # A box is a rule, so this file cannot import it first.
+    from demur.core.box import BoxRule
+
+    limits = tuple(_number("limits", item) for item in data["limits"])
+    return BoxRule(direction, limits=limits, **known)
+
+
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number of JSON")
 
 
 def _number(name: str, item: Any) -> float:
+    infinite = {"threshold": ("-inf",), "limits": ("-inf", "inf")}.get(name, ())
+    if isinstance(item, str) and item in infinite:
+        return float(item)
     if isinstance(item, bool) or not isinstance(item, (int, float)):
         raise TypeError(f"{name} {item!r} is not a number")
     return float(item)

@@ -10,12 +10,12 @@ import numpy as np
 
 from demur import _arrays
 from demur._arrays import FloatArray
-from demur.core.scores import ScoreColumns
+from demur.core.columns import ScoreColumns
 from demur.errors import InvalidInputError
 from demur.losses import Loss, evaluate_loss
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
 POOLED_NAME = "ood"
 
@@ -27,8 +27,9 @@ class Sample:
     Parameters
     ----------
     id_scores
-        Shape (n_id,), (n_id, 1) or (n_id, 2): one score s, or the pair (s_r, s_g). +inf is
-        legal and means "always reject"; NaN and -inf are refused.
+        Shape (n_id,) or (n_id, k): one score s, or the pair (s_r, s_g), which is what can be
+        tuned; `demur.learn` makes a pair of more. +inf is legal and means "always reject"; NaN
+        and -inf are refused.
     id_loss
         Shape (n_id,): l(y, h(x)) >= 0 of each ID row.
     ood_scores
@@ -41,6 +42,8 @@ class Sample:
         bring them.
     confidence
         Which of the columns are confidences: higher means *less* doubt.
+    id_group
+        Shape (n_id,): which group each ID row belongs to, for bounds on single groups.
 
     Examples
     --------
@@ -58,6 +61,10 @@ class Sample:
     """Names of the score columns and the sense of each."""
     ood_sets: Mapping[str, slice]
     """Rows of each named OOD set; a single unnamed set is called ``"ood"``."""
+    groups: tuple[str, ...]
+    """Names of the groups of ID rows, ascending."""
+    group_code: NDArray[np.int32] | None
+    """The place of each ID row's group in `groups`."""
 
     def __init__(
         self,
@@ -68,7 +75,9 @@ class Sample:
         ood_weight: ArrayLike | Mapping[str, ArrayLike] | None = None,
         score_names: Sequence[str] | None = None,
         confidence: Sequence[str] = (),
+        id_group: ArrayLike | None = None,
     ) -> None:
+        score_names = [score_names] if isinstance(score_names, str) else score_names
         score_names, scores = _named_matrix("id_scores", id_scores, score_names)
         if len(scores) == 0:
             raise InvalidInputError("id_scores is empty: at least one ID row is needed")
@@ -81,6 +90,7 @@ class Sample:
         weight = _weight("id_weight", id_weight, n)
         if weight is not None and not weight.any():
             raise InvalidInputError("id_weight is zero on every row: some ID weight is needed")
+        groups, group_code = _groups(id_group, n)
         made = {
             "id_scores": scores,
             "id_loss": loss,
@@ -89,11 +99,18 @@ class Sample:
             "ood_weight": _join_ood_weight(ood_weight, sets, len(foreign)),
             "columns": columns,
             "ood_sets": sets,
+            "groups": groups,
+            "group_code": group_code,
         }
         for name, value in made.items():
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
             object.__setattr__(self, name, value)
+
+    @property
+    def id_group(self) -> NDArray[np.str_] | None:
+        """The group of each ID row; None if they have none."""
+        return None if self.group_code is None else np.array(self.groups)[self.group_code]
 
     @property
     def score_names(self) -> tuple[str, ...] | None:
@@ -113,6 +130,7 @@ class Sample:
         ood_weight: Any = None,
         score_names: Sequence[str] | None = None,
         confidence: Sequence[str] = (),
+        id_group: Any = None,
     ) -> Sample:
         """Build a sample from labels and predictions of the ID rows.
 
@@ -137,6 +155,7 @@ class Sample:
             ood_weight=ood_weight,
             score_names=score_names,
             confidence=confidence,
+            id_group=id_group,
         )
 
     @classmethod
@@ -146,22 +165,27 @@ class Sample:
         scores: str | Sequence[str],
         *,
         loss: str | None = None,
+        correct: str | None = None,
         label: str | None = None,
         prediction: str | None = None,
         loss_function: Loss = "zero_one",
         ood: str | None = None,
         weight: str | None = None,
         confidence: str | Sequence[str] = (),
+        group: str | None = None,
     ) -> Sample:
         """Build a sample from named columns of a pandas, polars, pyarrow, ... data frame.
 
         Parameters
         ----------
         scores
-            One or two score columns.
+            One or two score columns, or more for `demur.learn`.
         loss
             Column of losses, read on ID rows only; or give `label` and `prediction`, from which
             `loss_function` computes them.
+        correct
+            In place of losses, a column with 1 where the prediction is right and 0 where it is
+            wrong.
         ood
             Column that tells OOD rows: a flag (bool or 0/1), or the name of the OOD set, where
             null, ``""`` and ``"id"`` mark ID rows.
@@ -169,6 +193,8 @@ class Sample:
             Column of weights.
         confidence
             Those of `scores` in which higher means *less* doubt.
+        group
+            Column of groups, read on ID rows only.
 
         Examples
         --------
@@ -179,17 +205,20 @@ class Sample:
         >>> Sample.from_frame(frame, "msp", loss="wrong", ood="set")
         Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn'])
         """
-        from demur.core.columns import frame_columns, sample_from_columns
+        from demur.core.column_sample import sample_from_columns
+        from demur.core.columns import frame_columns
 
         if not isinstance(scores, (str, Sequence)):
-            raise InvalidInputError(f"scores must be one or two names of columns, got {scores!r}")
+            raise InvalidInputError(f"scores must be names of columns, got {scores!r}")
         names = [scores] if isinstance(scores, str) else list(scores)
         roles: dict[str, Any] = {
             "loss": loss,
+            "correct": correct,
             "label": label,
             "prediction": prediction,
             "ood": ood,
             "weight": weight,
+            "group": group,
         }
         columns = frame_columns(frame, [*(("scores", name) for name in names), *roles.items()])
         confident = [confidence] if isinstance(confidence, str) else list(confidence)
@@ -219,7 +248,7 @@ class Sample:
 
     @property
     def n_scores(self) -> int:
-        """Number of scores a row: 1 or 2."""
+        """Number of scores a row."""
         return int(self.id_scores.shape[1])
 
     def score(self, column: int) -> Sample:
@@ -247,6 +276,7 @@ class Sample:
             ood_weight=None if self.ood_weight is None else {name: self.ood_weight[rows]},
             score_names=self.score_names,
             confidence=self.columns.confidence,
+            id_group=self.id_group,
         )
 
     def subset(self, id_rows: Any, ood_rows: Any) -> Sample:
@@ -274,6 +304,7 @@ class Sample:
             else {name: self.ood_weight[rows] for name, rows in sets.items()},
             score_names=self.score_names,
             confidence=self.columns.confidence,
+            id_group=None if self.id_group is None else self.id_group[id_rows],
         )
 
     def _with_scores(
@@ -291,11 +322,13 @@ class Sample:
             else {name: self.ood_weight[rows] for name, rows in self.ood_sets.items()},
             score_names=names,
             confidence=[n for n in names or () if n in self.columns.confidence],
+            id_group=self.id_group,
         )
 
     def __repr__(self) -> str:
         sets = "" if list(self.ood_sets) == [POOLED_NAME] else f", ood_sets={list(self.ood_sets)}"
-        return f"Sample(n_id={self.n_id}, n_ood={self.n_ood}, scores={self.n_scores}{sets})"
+        groups = f", groups={list(self.groups)}" if self.groups else ""
+        return f"Sample(n_id={self.n_id}, n_ood={self.n_ood}, scores={self.n_scores}{sets}{groups})"
 
 
 def _named_matrix(
@@ -352,6 +385,23 @@ def _join_ood_weight(weight: Any, sets: Mapping[str, slice], length: int) -> Flo
         for name, s in sets.items()
     ]
     return np.concatenate(parts)
+
+
+def _groups(labels: Any, length: int) -> tuple[tuple[str, ...], NDArray[np.int32] | None]:
+    """Return the names of groups, ascending, and the place of each row's group among them."""
+    if labels is None:
+        return (), None
+    named = _arrays.labels("id_group", labels, length=length)
+    if named.dtype.kind == "f":
+        # Numbers may come as floats or as integers, as others are missing or not.
+        _arrays.refuse("id_group", named, named != np.floor(named), "is not a whole number")
+        named = named.astype(np.int64)
+    if named.dtype.kind == "b":
+        named = np.where(named, "true", "false")
+    named = named.astype(str)
+    _arrays.refuse("id_group", named, named == "", "is missing")
+    names, code = np.unique(named, return_inverse=True)
+    return tuple(names.tolist()), code.astype(np.int32)
 
 
 def _weight(name: str, weight: Any, length: int) -> FloatArray | None:

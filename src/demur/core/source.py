@@ -16,6 +16,7 @@ that. A score of -inf, and a negative or infinite loss or weight, are always ref
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -24,9 +25,10 @@ import numpy as np
 
 from demur._arrays import FloatArray, IntArray
 from demur.core.bins import Bins
+from demur.core.columns import ScoreColumns
 from demur.core.points import exponent_of, on_grid
 from demur.core.rule import Rule
-from demur.core.scores import ScoreColumns
+from demur.errors import InvalidInputError
 
 MEMORY = 2 * 10**9
 """Bytes a search may use unless told otherwise."""
@@ -37,6 +39,13 @@ class Sum(NamedTuple):
 
     total: float
     whole: bool
+
+
+class Sides(NamedTuple):
+    """What is told apart: a row is of an OOD set, or of a group of ID rows."""
+
+    sets: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,11 +68,52 @@ class Overview:
     """Largest one."""
     plain: bool
     """Whether there are no weights and every loss is 0 or 1."""
+    groups: tuple[str, ...] = ()
+    """Names of the groups of ID rows in ascending order; none if they have no groups."""
+
+    @property
+    def sides(self) -> Sides:
+        """All there is to tell apart."""
+        return Sides(self.sets, self.groups)
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         return self.id_rows + sum(self.ood_rows)
+
+    def check_counted(self, measure: Measure, id_mass: int, ood_mass: int, loss_mass: int) -> None:
+        """Refuse masses of all rows that a later pass counted, if they are not those of the first.
+
+        Weights are compared within what rounding can do to them.
+        """
+        for what, mass, exponent, first, rows in (
+            ("ID rows", id_mass, measure.id_exponent, self.id, self.id_rows),
+            ("OOD rows", ood_mass, measure.ood_exponent, self.ood, sum(self.ood_rows)),
+            ("losses", loss_mass, measure.loss_exponent, self.loss, self.id_rows),
+        ):
+            counted = math.ldexp(mass, -exponent)
+            slack = rows * math.ldexp(0.5, -exponent) + 1e-6 * first.total
+            if abs(counted - first.total) > (0.0 if measure.plain else slack):
+                raise data_changed(what, first.total, counted)
+
+
+def data_changed(what: str, first: float, then: float) -> InvalidInputError:
+    """Return the error that two passes over the rows do not agree."""
+    return InvalidInputError(
+        f"source: {what} added up to {first:g} in one pass and to {then:g} in a later one: the "
+        "data changed while they were read; work on data that stay as they are"
+    )
+
+
+@dataclass(slots=True)
+class Work:
+    """What was done to answer the questions that a source was asked."""
+
+    engine: str
+    passes: int = 0
+    """How often the rows were gone over."""
+    fetched: int = 0
+    """Rows that were brought here to be looked at one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +134,13 @@ class Measure:
     """Whether all masses are 0 or 1."""
     price: float = 1.0
     """An ID row is *cheap* if its loss mass is smaller than this times its ID mass."""
+    groups: tuple[str, ...] = ()
+    """Groups of ID rows whose masses are wanted, too."""
 
     @classmethod
-    def of(cls, overview: Overview, *, apart: bool, price: float = 1.0) -> Measure:
+    def of(
+        cls, overview: Overview, *, apart: bool, price: float = 1.0, grouped: bool = False
+    ) -> Measure:
         """Return the measure that `Masses.of` uses for the same rows in memory."""
         return cls(
             exponent_of(*overview.id),
@@ -95,7 +149,18 @@ class Measure:
             overview.sets if apart else (),
             overview.plain,
             price,
+            overview.groups if grouped else (),
         )
+
+    @property
+    def sides(self) -> Sides:
+        """What is to be told apart."""
+        return Sides(self.sets, self.groups)
+
+    @property
+    def rows(self) -> int:
+        """How many masses there are: ID, loss, OOD, then ID and loss of each group."""
+        return 2 + self.columns + 2 * len(self.groups)
 
     @property
     def columns(self) -> int:
@@ -114,7 +179,12 @@ class Measure:
         loss = np.where(is_id, weight * rows.loss, 0.0)
         ood[column, np.arange(n)] = ood_mass
         loss_mass, _ = on_grid(loss, self.loss_exponent)
-        return MassedRows(id_mass, ood, loss_mass, (id_inexact, ood_inexact))
+        groups = np.zeros((2 * len(self.groups), n), np.int64)
+        for k in range(len(self.groups)):
+            member = rows.group == -1 - k
+            groups[k, member] = id_mass[member]
+            groups[len(self.groups) + k, member] = loss_mass[member]
+        return MassedRows(id_mass, ood, loss_mass, (id_inexact, ood_inexact), groups)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +194,8 @@ class Rows:
     scores: FloatArray
     """Shape (n, k)."""
     group: IntArray
-    """-1 for ID, otherwise the place of the OOD set in `Overview.sets`."""
+    """-1 for ID, or -1 less the place of its group in `Overview.groups`; otherwise the place of
+    the OOD set in `Overview.sets`."""
     loss: FloatArray
     """0 on OOD rows."""
     weight: FloatArray | None
@@ -161,6 +232,13 @@ class MassedRows(NamedTuple):
     loss: IntArray
     inexact: tuple[bool, bool]
     """Whether any ID, any OOD mass was rounded."""
+    groups: IntArray
+    """Shape (2 * groups, n): ID mass of each group, then loss mass of each."""
+
+    @property
+    def table(self) -> IntArray:
+        """All masses as `Measure.rows` counts them."""
+        return np.vstack([self.id, self.loss, self.ood, self.groups])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,6 +272,14 @@ class Profile(NamedTuple):
     ood: IntArray
     """Shape (sets, thresholds)."""
     loss: IntArray
+    groups: IntArray | None = None
+    """Shape (2 * groups, thresholds): as in `MassedRows`; None without groups."""
+
+    @classmethod
+    def of(cls, threshold: FloatArray, table: IntArray, measure: Measure) -> Profile:
+        """Return the profile of masses as `Measure.rows` counts them."""
+        ood = 2 + measure.columns
+        return cls(threshold, table[0], table[2:ood], table[1], table[ood:])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,11 +303,13 @@ class Histogram:
     cheap_loss: IntArray
     """Loss mass of the cheap rows."""
     infinite: tuple[int, ...]
-    """ID mass, loss mass and OOD masses of the rows with an infinite score."""
+    """Masses of the rows with an infinite score, as `Measure.rows` counts them."""
     inexact: tuple[bool, bool]
     """Whether any ID, any OOD mass was rounded."""
     profiles: tuple[Profile, ...] = ()
     """One for each strip that was asked for."""
+    groups: IntArray | None = None
+    """Shape (2 * groups, cells): as in `MassedRows`; None without groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +322,9 @@ class Tally:
     total_id: int
     total_ood: tuple[int, ...]
     total_loss: int
+    groups: tuple[int, ...] = ()
+    """ID mass of each group of ID rows, then loss mass of each."""
+    total_groups: tuple[int, ...] = ()
 
 
 @runtime_checkable

@@ -7,10 +7,12 @@ are rounded against those who promise, never in their favour.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from demur._arrays import data_frame
+from demur.core.box import BoxRule
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint
@@ -65,35 +67,59 @@ def formula(rule: Rule, signs: Alphabet = PLAIN) -> str:
 
     A single confidence is told to be at least something: *confidence >= 0.872*.
     """
-    text = ""
-    turned = all(weight <= 0 for weight in rule.direction) and rule.direction.count(0) == (
-        len(rule.direction) - 1
-    )
-    sign = -1 if turned else 1
+    return "".join(part for part, _ in formula_parts(rule, signs))
+
+
+def formula_parts(rule: Rule, signs: Alphabet = PLAIN) -> list[tuple[str, bool]]:
+    """Return the parts of the inequality, and whether each is the name of a score."""
+    if isinstance(rule, BoxRule):
+        return _limits(rule, signs)
+    parts: list[tuple[str, bool]] = []
+    used = [weight for weight in rule.direction if weight != 0]
+    sign = -1 if len(used) == 1 and used[0] < 0 else 1
     for weight, name in zip((sign * w for w in rule.direction), score_names(rule), strict=True):
         if weight == 0:
             continue
-        mark = signs.minus if weight < 0 else "+" if text else ""
+        mark = signs.minus if weight < 0 else "+" if parts else ""
         factor = "" if abs(weight) == 1 else f"{abs(weight):{signs.weight}} {signs.times} "
-        text += f" {mark} {factor}{name}" if text else f"{mark}{factor}{name}"
+        factor = factor.replace("-", signs.minus)
+        parts += [(f" {mark} {factor}" if parts else f"{mark}{factor}", False), (name, True)]
     # Adding zero turns -0.0 into 0.0.
     threshold = f"{sign * rule.threshold + 0.0:{signs.threshold}}".replace("-", signs.minus)
-    return f"{text} {signs.at_least if turned else signs.at_most} {threshold}"
+    limit = signs.at_most if sign > 0 else signs.at_least
+    return [*parts, (f" {limit} {threshold}", False)]
+
+
+def _limits(rule: BoxRule, signs: Alphabet) -> list[tuple[str, bool]]:
+    """Return what a box asks of each score: *confidence >= 0.8 and knn <= 0.5*."""
+    parts: list[tuple[str, bool]] = []
+    for sign, limit, name in zip(rule.direction, rule.limits, score_names(rule), strict=True):
+        if sign:
+            value = f"{limit:{signs.threshold}}".replace("-", signs.minus)
+            compare = signs.at_most if sign > 0 else signs.at_least
+            parts += [(" and ", False)] if parts else []
+            parts += [(name, True), (f" {compare} {value}", False)]
+    return parts
 
 
 def bound_text(model: RejectionModel, bound: Bound) -> str:
     """Return a bound as certificates name it: ``tpr >= 0.8``, ``recall >= 0.8``."""
-    return f"{model.word(bound)} {'>=' if bound.is_lower else '<='} {bound.value}{_whose(bound)}"
+    return f"{model.word(bound)} {'>=' if bound.is_lower else '<='} {bound.value}{whose(bound)}"
 
 
-def bound_sign(model: RejectionModel, bound: Bound) -> str:
-    """Return a bound for pages: ``TPR ≥ 0.8``."""
+def bound_sign(model: RejectionModel, bound: Bound, about: str = "") -> str:
+    """Return a bound for pages: ``TPR ≥ 0.8``.
+
+    `about` says what a bound on OOD rows is about, where it does not say so itself.
+    """
     name = model.word(bound)
     sign = "≥" if bound.is_lower else "≤"
-    return f"{_UPPER.get(name, name).replace('_', ' ')} {sign} {_short(bound.value)}{_whose(bound)}"
+    of = whose(bound) or (about if bound.quantity in ("fpr", "precision") else "")
+    return f"{_UPPER.get(name, name).replace('_', ' ')} {sign} {_short(bound.value)}{of}"
 
 
-def _whose(bound: Bound) -> str:
+def whose(bound: Bound) -> str:
+    """Return of which group or set a bound is: `` of rare``; nothing for all rows."""
     if bound.group is not None:
         return f" of {bound.group}"
     if bound.ood_set is None:
@@ -105,6 +131,9 @@ def value_at(point: OperatingPoint, bound: Bound) -> float:
     """Return what a point has of a bounded quantity; NaN where it has nothing."""
     if bound.ood_set is not None:
         return _value_of_sets(point, bound)
+    if bound.group is not None:
+        by_group = {"tpr": point.tpr_by_group, "selective_risk": point.selective_risk_by_group}
+        return by_group[bound.quantity].get(bound.group, math.nan)
     value: float | None = getattr(point, bound.quantity)
     return math.nan if value is None else value
 
@@ -132,6 +161,37 @@ def bounds_met(model: RejectionModel, point: OperatingPoint) -> dict[str, bool]:
     }
 
 
+_RATES = ("tpr", "fpr", "selective_risk", "precision", "expected_cost")
+
+
+def point_text(point: OperatingPoint) -> str:
+    """Return the rates of a point in a line, for the `repr` of results."""
+    values = ((name, getattr(point, name)) for name in _RATES)
+    return ", ".join(f"{name} {value:.4g}" for name, value in values if value is not None)
+
+
+def point_frame(points: Mapping[str, OperatingPoint | None], backend: str | None) -> Any:
+    """Return a data frame with a row per rate and a column per point."""
+    names = [n for n in _RATES if any(getattr(p, n, None) is not None for p in points.values())]
+    names += [f"fpr of {name}" for name in _set_names(points.values())]
+    columns = {title: [_rate(point, name) for name in names] for title, point in points.items()}
+    return data_frame({"rate": names} | columns, backend)
+
+
+def _set_names(points: Iterable[OperatingPoint | None]) -> list[str]:
+    sets = dict.fromkeys(name for p in points if p is not None for name in p.fpr_by_set)
+    return list(sets) if len(sets) > 1 else []
+
+
+def _rate(point: OperatingPoint | None, name: str) -> float:
+    if point is None:
+        return math.nan
+    value = getattr(point, name, None)
+    if value is None:
+        value = point.fpr_by_set.get(name.removeprefix("fpr of "))
+    return math.nan if value is None else float(value)
+
+
 def objective_name(model: RejectionModel) -> str:
     """Return what the model optimises: ``selective risk``, ``expected cost``, ``TPR``."""
     if model.cost is not None:
@@ -140,13 +200,16 @@ def objective_name(model: RejectionModel) -> str:
     return _UPPER.get(name, name).replace("_", " ")
 
 
-def sentence(model: RejectionModel) -> str:
-    """Return what a model asks for: *least selective risk with TPR ≥ 0.8, FPR ≤ 0.1*."""
+def sentence(model: RejectionModel, whose: str = "") -> str:
+    """Return what a model asks for: *least selective risk with TPR ≥ 0.8, FPR ≤ 0.1*.
+
+    `whose` says what bounds on OOD rows are about.
+    """
     most = model.objective in ("tpr", "precision")
     aim = f"{'most' if most else 'least'} {objective_name(model)}"
     bounds = [b for b in model.bounds if not (b.quantity == "fpr" and b.is_trivial)]
     if bounds:
-        aim += " with " + ", ".join(bound_sign(model, bound) for bound in bounds)
+        aim += " with " + ", ".join(bound_sign(model, bound, whose) for bound in bounds)
     cost, prior = model.cost, model.ood_prior
     if cost is not None:
         return (
@@ -162,17 +225,25 @@ def paper_text(model: RejectionModel) -> str:
     if not model.bounds:
         return objective_name(model)
     names = {"tpr": "TPR", "fpr": "FPR", "precision": "Prec", "recall": "Recall"}
+    names["selective_risk"] = "risk"
     parts = [(names.get(model.word(b), b.quantity), b) for b in model.bounds]
-    return ", ".join(f"{name}({bound.value}){_whose(bound)}" for name, bound in parts)
+    return ", ".join(f"{name}({bound.value}){whose(bound)}" for name, bound in parts)
 
 
 def command_options(model: RejectionModel) -> list[str]:
     """Return the command-line options that state the model."""
     words = []
+    own = _own_options(model)
     for bound in model.bounds:
-        if not (bound.quantity == "fpr" and bound.is_trivial):
-            least = "min" if bound.is_lower else "max"
-            words += [f"--{least}-{model.word(bound).replace('_', '-')}", str(bound.value)]
+        if bound.quantity == "fpr" and bound.is_trivial:
+            continue
+        least, name = "min" if bound.is_lower else "max", model.word(bound)
+        option = f"--{least}-{name.removeprefix('selective_')}"
+        if not bound.is_of_part and bound.quantity in own and option not in words:
+            words += [option, str(bound.value)]
+        else:
+            sense = ">=" if bound.is_lower else "<="
+            words += ["--bound", f"{bound.quantity}{whose(bound)} {sense} {bound.value}"]
     cost, prior = model.cost, model.ood_prior
     if cost is not None:
         words += ["--cost-reject-id", str(cost.reject_id)]
@@ -182,6 +253,15 @@ def command_options(model: RejectionModel) -> list[str]:
     if prior is None or (prior == 0 and model.bound("precision") is None):
         return words
     return [*words, "--prior", str(prior)]
+
+
+def _own_options(model: RejectionModel) -> tuple[str, ...]:
+    """Return the quantities whose bounds have options of their own beside the others asked for."""
+    if model.objective == "tpr":
+        return ("selective_risk", "fpr") if model.bound("selective_risk") else ()
+    if model.objective != "selective_risk" or model.bound("tpr") is None:
+        return ()
+    return ("tpr", "fpr") if model.bound("precision") is None else ("tpr", "precision")
 
 
 def _short(value: Number) -> str:
@@ -242,19 +322,37 @@ def score_titles(rule: Rule) -> tuple[str, ...]:
     return score_names(rule)
 
 
-def rule_text(rule: Rule) -> str:
-    """Return the rule as an inequality in rounded numbers."""
+def rule_text(rule: Rule, digits: int | None = None) -> str:
+    """Return the rule as an inequality in numbers rounded to so many digits, or to a few."""
+    return "".join(part for part, _ in rule_parts(rule, digits))
+
+
+def rule_parts(rule: Rule, digits: int | None = None) -> list[tuple[str, bool]]:
+    """Return the parts of the inequality for pages, and whether each is the name of a score."""
     if rule.threshold == -math.inf:
-        return "never"
-    named = replace(rule, score_names=score_titles(rule))
-    return formula(named, TYPOGRAPHIC).replace("-", MINUS)
+        return [("never", False)]
+    named = replace(rule, score_names=score_titles(rule), confidence=())
+    signs = TYPOGRAPHIC
+    if digits is not None:
+        signs = replace(signs, weight=f".{digits}g", threshold=f".{digits}g")
+    return formula_parts(named, signs)
 
 
-def decision(point: OperatingPoint, *, zero_one: bool, risk_of_all: float) -> str:
-    """Return what the rule means in practice, in one sentence for people who decide."""
+def decision(
+    point: OperatingPoint,
+    *,
+    zero_one: bool,
+    risk_of_all: float,
+    id_rows: int | None = None,
+    ood_rows: int | None = None,
+) -> str:
+    """Return what the rule means in practice, in one sentence for people who decide.
+
+    Of few rows, which a rate would make too much of, the very counts are told.
+    """
     if point.accepted_id == 0:
         return "Answer no input: under the stated costs, rejecting everything is cheapest."
-    familiar = f"it answers {_of_hundred(point.tpr)} familiar inputs"
+    familiar = f"it answers {_of_hundred(point.tpr, id_rows)} familiar inputs"
     if zero_one:
         risk = (
             f"{percent(point.selective_risk)} of these answers are wrong "
@@ -267,7 +365,8 @@ def decision(point: OperatingPoint, *, zero_one: bool, risk_of_all: float) -> st
         )
     foreign = ""
     if not math.isnan(point.fpr):
-        foreign = f"; {_of_hundred(point.fpr)} foreign inputs like those supplied slip through"
+        slip = _of_hundred(point.fpr, ood_rows)
+        foreign = f"; {slip} foreign inputs like those supplied slip through"
     return f"If the classifier answers only when the rule accepts, {familiar}, and {risk}{foreign}."
 
 
@@ -336,7 +435,13 @@ def strict(item: Any) -> Any:
     return None if isinstance(item, float) and not math.isfinite(item) else item
 
 
-def _of_hundred(share: float) -> str:
+_FEW = 100
+"""Below so many rows, rates are told as counts of rows."""
+
+
+def _of_hundred(share: float, rows: int | None) -> str:
+    if rows is not None and rows < _FEW:
+        return f"{round(share * rows)} of {rows}"
     count = 100 * share
     shown = f"{count:.0f}" if count >= 10 or count == round(count) else f"{count:.1f}"
     return f"{shown} of 100"

@@ -4,14 +4,21 @@ Detectors without training are functions; the others are fitted on training acti
 `CATALOG` names them all. Higher = more doubt, everywhere.
 """
 
-from demur.detectors.activations import Activations, Detector
-from demur.detectors.arrays import as_scores
-from demur.detectors.catalog import CATALOG, Entry, score_table
-from demur.detectors.combine import PlugIn, Sirc, plug_in
-from demur.detectors.features import Mahalanobis, RelativeMahalanobis, Vim
-from demur.detectors.logits import energy, entropy, gen, gradnorm, mls, msp
-from demur.detectors.neighbours import Knn
-from demur.detectors.shaping import React, ash, react, scale
+from demur.detectors.activations import Activations, Detector, as_scores
+from demur.detectors.catalog import CATALOG, Entry, PlugIn, Sirc, plug_in, score_table
+from demur.detectors.features import Knn, Mahalanobis, RelativeMahalanobis, Vim
+from demur.detectors.logits import (
+    React,
+    ash,
+    energy,
+    entropy,
+    gen,
+    gradnorm,
+    mls,
+    msp,
+    react,
+    scale,
+)
 
 __all__ = [
     "CATALOG",

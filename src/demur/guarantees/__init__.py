@@ -1,24 +1,26 @@
 """What can be promised of a rule, what cannot, and how much data a promise takes.
 
 `certify` bounds the rates of a fixed rule on fresh data, `tune_certified` tunes and certifies
-from one sample, `plan` says how many rows that takes. `cross_tune` and `bootstrap` estimate
-what tuned rules do on new data, `compare` and `compare_auroc` compare two methods on the same
-rows. `estimate_prior` and `OperatingTable` are for a share of OOD inputs that is unknown or
-drifts.
+from one sample, `plan` and `plan_tuning` say how many rows that takes. `cross_tune` and
+`bootstrap` estimate what tuned rules do on new data, `compare` and `compare_auroc` compare two
+methods on the same rows. `estimate_prior` and `OperatingTable` are for a share of OOD inputs that
+is unknown or drifts.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from demur.guarantees.certified_rule import Certified, certify
-    from demur.guarantees.certified_tuning import Candidate, CertifiedTuning, tune_certified
-    from demur.guarantees.delong import (
-        AurocComparison,
-        AurocEstimate,
-        auroc_interval,
-        compare_auroc,
+    from demur.guarantees.bootstrapping import (
+        Bootstrap,
+        Comparison,
+        ResampledRate,
+        bootstrap,
+        compare,
     )
+    from demur.guarantees.candidates import Candidate
+    from demur.guarantees.certified_rule import Certified, certify
+    from demur.guarantees.certified_tuning import CertifiedTuning, tune_certified
     from demur.guarantees.intervals import (
         Interval,
         clopper_pearson,
@@ -28,16 +30,16 @@ if TYPE_CHECKING:
         precision_range,
     )
     from demur.guarantees.operating_tables import OperatingTable, operating_table
+    from demur.guarantees.planned_tuning import TuningPlan, plan_tuning
     from demur.guarantees.planning import Plan, PlanRow, PowerPoint, plan
     from demur.guarantees.prior import PriorEstimate, estimate_prior, explaining_priors
-    from demur.guarantees.resampling.bootstrap import (
-        Bootstrap,
-        Comparison,
-        ResampledRate,
-        bootstrap,
-        compare,
+    from demur.guarantees.retuning import CrossTuning, Fold, cross_tune
+    from demur.guarantees.standard_errors import (
+        AurocComparison,
+        AurocEstimate,
+        auroc_interval,
+        compare_auroc,
     )
-    from demur.guarantees.resampling.cross import CrossTuning, Fold, cross_tune
 
     Measure = ResampledRate
 
@@ -59,6 +61,7 @@ __all__ = [
     "PowerPoint",
     "PriorEstimate",
     "ResampledRate",
+    "TuningPlan",
     "auroc_interval",
     "bootstrap",
     "certify",
@@ -73,14 +76,15 @@ __all__ = [
     "mean_upper",
     "operating_table",
     "plan",
+    "plan_tuning",
     "precision_range",
     "tune_certified",
 ]
 
 _NAMES = {
+    "candidates": ("Candidate",),
     "certified_rule": ("Certified", "certify"),
-    "certified_tuning": ("Candidate", "CertifiedTuning", "tune_certified"),
-    "delong": ("AurocComparison", "AurocEstimate", "auroc_interval", "compare_auroc"),
+    "certified_tuning": ("CertifiedTuning", "tune_certified"),
     "intervals": (
         "Interval",
         "clopper_pearson",
@@ -90,14 +94,16 @@ _NAMES = {
         "precision_range",
     ),
     "operating_tables": ("OperatingTable", "operating_table"),
+    "planned_tuning": ("TuningPlan", "plan_tuning"),
     "planning": ("Plan", "PlanRow", "PowerPoint", "plan"),
     "prior": ("PriorEstimate", "estimate_prior", "explaining_priors"),
-    "resampling.bootstrap": ("Bootstrap", "Comparison", "ResampledRate", "bootstrap", "compare"),
-    "resampling.cross": ("CrossTuning", "Fold", "cross_tune"),
+    "bootstrapping": ("Bootstrap", "Comparison", "ResampledRate", "bootstrap", "compare"),
+    "retuning": ("CrossTuning", "Fold", "cross_tune"),
+    "standard_errors": ("AurocComparison", "AurocEstimate", "auroc_interval", "compare_auroc"),
 }
 _PLACES = {name: (place, name) for place, names in _NAMES.items() for name in names}
 # The name under which results of resampling were first known.
-_PLACES["Measure"] = ("resampling.bootstrap", "ResampledRate")
+_PLACES["Measure"] = ("bootstrapping", "ResampledRate")
 
 if not TYPE_CHECKING:
     # Imported when first used: most commands need few of these. Hidden from type checkers, to which

@@ -4,41 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Literal, NamedTuple, get_args
 
-import numpy as np
-
-from demur._arrays import NUMBER, BoolArray, FloatArray, seeded, takes
+from demur._arrays import NUMBER, seeded, takes
+from demur.core.fingerprint import share_of_tuning_rows, share_text
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import Number
-from demur.core.rates import OperatingPoint, accepted_rows, evaluate
+from demur.core.rates import OperatingPoint, accepted_rows, evaluate, tally_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.source import Measure, ScoreSource
 from demur.core.wording import bound_text
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import (
     Interval,
     Prior,
     cost_range,
-    mean_lower,
-    mean_upper,
+    declared_losses,
     miss,
     precision_range,
     prior_range,
-    rate_lower,
-    rate_upper,
     refuse_weights,
     sidak,
 )
-from demur.guarantees.splits import Seed
+from demur.guarantees.splits import (
+    EVERY_ID_ONCE,
+    Groups,
+    IdMeans,
+    IndependentRows,
+    RateEvidence,
+    Seed,
+    TalliedRows,
+    on_both_sides,
+    one_of_each,
+    refuse_repeated,
+    repeated,
+)
 
 OOD_CAVEAT = (
     "FPR, precision and cost hold for OOD inputs like the OOD rows supplied, and only for them."
 )
 
 
-@dataclass(frozen=True, slots=True)
+PerId = Literal["refuse", "draw", "mean"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Certified:
     """Bounds that hold all together, with probability at least `confidence` over the data.
 
@@ -48,6 +61,7 @@ class Certified:
     confidence: float
     tpr: Interval
     fpr: Interval
+    """Of all OOD rows; of the worst OOD set where `worst` says so."""
     selective_risk: Interval
     """NaN for a rule that accepts nothing by construction."""
     precision: Interval | None
@@ -58,6 +72,10 @@ class Certified:
     """What was seen on the data; not a promise."""
     met: Mapping[str, bool]
     """For each bound of the model, such as ``"tpr >= 0.8"``, whether it is certified."""
+    worst: bool = False
+    """Whether FPR and precision are those of the worst OOD set."""
+    fpr_by_set: Mapping[str, Interval] = field(default_factory=dict)
+    """Where the model bounds sets: each at the level of one, so that the worst is known."""
     caveat: str = OOD_CAVEAT
 
     @property
@@ -65,18 +83,28 @@ class Certified:
         """Whether every bound of the model is certified."""
         return all(self.met.values())
 
+    def __repr__(self) -> str:
+        named = ("tpr", "fpr", "selective_risk", "precision", "expected_cost")
+        found = [(name, getattr(self, name)) for name in named]
+        stated = [f"{name} [{e.low:.4g}, {e.high:.4g}]" for name, e in found if e is not None]
+        judged = [f"{text}: {'yes' if met else 'no'}" for text, met in self.met.items()]
+        return f"Certified({'; '.join([', '.join(stated), *judged])}; {self.confidence:.4g})"
 
-@takes(rule=Rule, sample=Sample, model=RejectionModel, max_loss=NUMBER)
+
+@takes(rule=Rule, sample=(Sample, ScoreSource), model=RejectionModel, max_loss=NUMBER)
 def certify(
     rule: Rule,
-    sample: Sample,
+    sample: Sample | ScoreSource,
     *,
     confidence: float = 0.95,
     model: RejectionModel | None = None,
     ood_prior: Prior | None = None,
     max_loss: Number | None = None,
     sides: Literal["one", "two"] = "one",
+    groups: Groups | None = None,
+    per_id: PerId = "refuse",
     rng: Seed = 0,
+    allow_tuning_rows: bool = False,
 ) -> Certified:
     """Return simultaneous bounds for all rates of `rule` from data it was not tuned on.
 
@@ -87,10 +115,14 @@ def certify(
     the k bounds gets the level ``1 - confidence**(1/k)``. Precision and cost follow from these
     bounds by their formulas and cost nothing more.
 
+    Where the model bounds every OOD set, each is tested at the level of one: the largest upper
+    bound is below the largest FPR only if that of the worst set is.
+
     Parameters
     ----------
     sample
-        Fresh, unweighted, independent rows.
+        Fresh, unweighted, independent rows. Of a source, whose losses must be 0 or 1, the rows
+        are counted where they are, in two passes.
     model
         Whose bounds are to be checked; may declare the prior.
     ood_prior
@@ -100,11 +132,22 @@ def certify(
     sides
         ``"one"`` promises what users ask for (TPR at least, FPR and selective risk at most);
         ``"two"`` bounds every rate from both sides, which is wider.
+    groups
+        What the ID rows and the OOD rows belong to, such as (patients of the ID rows, patients of
+        the OOD rows). Rows of one are not independent.
+    per_id
+        What to do where rows share one of `groups`: ``"refuse"``; ``"draw"`` one row of each at
+        random; or bound the ``"mean"`` over them by betting on the average of each. Both certify
+        the rates of a row drawn at random from an id drawn at random.
     rng
-        Shuffles the losses for the betting bound.
+        Shuffles the losses for the betting bound, and draws rows.
+    allow_tuning_rows
+        Go on with rows that made the rule, whose numbers promise nothing; else they are refused
+        where the rule's card knows them.
 
     Examples
     --------
+    >>> import numpy as np
     >>> from demur import TprFprModel
     >>> sample = Sample(np.linspace(0, 1, 200), np.zeros(200), ood_scores=np.linspace(0.7, 2, 100))
     >>> promise = certify(Rule((1.0,), 0.9), sample, model=TprFprModel(0.8, 0.25))
@@ -113,36 +156,131 @@ def certify(
     >>> promise.met
     {'tpr >= 0.8': True, 'fpr <= 0.25': False}
     """
-    refuse_weights(sample)
     if rule.tau != 1:
         raise InvalidInputError("only a rule that is not random on its boundary can be certified")
     if sides not in ("one", "two"):
         raise InvalidInputError(f'sides must be "one" or "two", got {sides!r}')
     seeded(rng)  # refused here, for not every sample needs it
-    _refuse_parts(model, sample)
+    if not allow_tuning_rows and isinstance(sample, Sample):
+        _refuse_tuning_rows(rule, sample)
     priors = prior_range(model, ood_prior)
-    if priors is not None and priors.high > 0 and sample.n_ood == 0:
+    declared = None if isinstance(ood_prior, tuple) else ood_prior
+    judged = _judge(rule, sample, _JudgedRows(model, declared, max_loss, groups, per_id, rng))
+    if not allow_tuning_rows and not isinstance(sample, Sample):
+        _refuse_tuning_rows(rule, sample, judged.point)
+    scopes, grouped = _scopes(model, judged), judged.grouped
+    if priors is not None and priors.high > 0 and judged.n_ood == 0:
         raise InvalidInputError("ood_prior is positive but the sample has no OOD rows")
     costs = model is not None and model.cost is not None
+    point = judged.point
     ends = _Ends(both=sides == "two", both_tpr=sides == "two" or costs)
-    rates = _bound_rates(rule, sample, miss(confidence), ends, max_loss, rng)
-    cost = cost_range(model, *rates, priors) if model is not None and costs and priors else None
-    precision = None if priors is None else precision_range(rates[0], rates[1], priors)
+    # Bounds from the same rows or ids are not independent: their levels add up.
+    count = 2 + (len(scopes) if judged.n_ood else 0)
+    delta = miss(confidence)
+    apart = not (grouped or judged.shared or len(scopes) > 1)
+    level = sidak(delta, count) if apart else delta / count
+    rates = _bound_rates(rule, judged, scopes, level, ends)
+    main = rates.fpr[scopes[0]]
+    cost = None
+    if model is not None and costs and priors:
+        cost = cost_range(model, rates.tpr, main, rates.risk, priors)
     return Certified(
         confidence=confidence,
-        tpr=rates[0],
-        fpr=rates[1],
-        selective_risk=rates[2],
-        precision=precision,
+        tpr=rates.tpr,
+        fpr=main,
+        selective_risk=rates.risk,
+        precision=None if priors is None else precision_range(rates.tpr, main, priors),
         expected_cost=cost,
-        point=evaluate(
-            rule,
-            sample,
-            model=model,
-            ood_prior=None if isinstance(ood_prior, tuple) else ood_prior,
-        ),
-        met={} if model is None else _met(model, rates, precision),
+        point=point,
+        met={} if model is None else _met(model, rates, priors),
+        worst=scopes[0] == EACH_SET,
+        fpr_by_set=rates.by_set,
+        caveat=f"{EVERY_ID_ONCE} {OOD_CAVEAT}" if grouped else OOD_CAVEAT,
     )
+
+
+class _JudgedRows(NamedTuple):
+    """What is said of the rows."""
+
+    model: RejectionModel | None
+    ood_prior: Number | None
+    max_loss: Number | None
+    groups: Groups | None
+    per_id: PerId
+    rng: Seed
+
+
+class _Judged(NamedTuple):
+    """What the rows say of a rule."""
+
+    point: OperatingPoint
+    evidence: RateEvidence
+    n_ood: int
+    ood_sets: Mapping[str, slice]
+    grouped: bool = False
+    """Whether rows share an id."""
+    shared: bool = False
+    """Whether ID and OOD rows do."""
+
+
+def _judge(rule: Rule, sample: Sample | ScoreSource, told: _JudgedRows) -> _Judged:
+    if not isinstance(sample, Sample):
+        return _count(rule, sample, told)
+    refuse_weights(sample)
+    declared_losses(sample, told.max_loss)
+    point = evaluate(rule, sample, model=told.model, ood_prior=told.ood_prior)
+    groups = told.groups
+    grouped = groups is not None and _has_repeats(sample, groups, told.per_id)
+    shared = groups is not None and on_both_sides(sample, groups)
+    if groups is not None and grouped and told.per_id == "draw":
+        sample, groups = one_of_each(sample, groups, told.rng), None
+    evidence = _evidence(rule, sample, told.max_loss, told.rng, groups if grouped else None)
+    return _Judged(point, evidence, sample.n_ood, sample.ood_sets, grouped, shared)
+
+
+def _count(rule: Rule, source: ScoreSource, told: _JudgedRows) -> _Judged:
+    """Count the rows of a source where they are."""
+    overview = source.overview()
+    if told.groups is not None:
+        raise InvalidInputError("rows that share an id need memory: give a Sample and its groups")
+    if not overview.plain:
+        raise InvalidInputError(
+            "a source is certified by counts, which need rows without weights and losses of 0 and "
+            "1: other losses are bounded one by one, in memory, from a Sample"
+        )
+    measure = Measure.of(overview, apart=True)
+    tally = source.tally(rule.for_doubts(source.columns), measure)[None]
+    point = tally_point(tally, measure, overview.sets, model=told.model, ood_prior=told.ood_prior)
+    ends = list(accumulate(overview.ood_rows, initial=0))
+    sets = {name: slice(*pair) for name, pair in zip(overview.sets, pairwise(ends), strict=True)}
+    accepted = list(zip(sets.values(), tally.ood, strict=True))
+    counts = TalliedRows(tally.id, tally.total_id, tally.loss, tuple(accepted))
+    return _Judged(point, counts, ends[-1], sets)
+
+
+def _refuse_tuning_rows(
+    rule: Rule, sample: Sample | ScoreSource, point: OperatingPoint | None = None
+) -> None:
+    share = share_of_tuning_rows(rule, sample, point)
+    if share:
+        raise InvalidInputError(
+            f"{share_text(share)} made the rule, and a promise needs rows that did not: give fresh "
+            "rows, or tune with a guarantee; allow_tuning_rows=True goes on all the same"
+        )
+
+
+def _has_repeats(sample: Sample, groups: Groups, per_id: PerId) -> bool:
+    if per_id not in get_args(PerId):
+        raise InvalidInputError(f"per_id must be one of {list(get_args(PerId))}, got {per_id!r}")
+    rows, ids = repeated(sample, groups)
+    if ids < rows and per_id == "refuse":
+        refuse_repeated(
+            sample,
+            groups,
+            'keep one row of each id, or ask for per_id="draw" (one row of each id, at random) or '
+            'per_id="mean" (bounds on the mean over ids)',
+        )
+    return ids < rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,102 +289,93 @@ class _Ends:
     both_tpr: bool
 
 
+def _evidence(
+    rule: Rule, sample: Sample, max_loss: Number | None, rng: Seed, groups: Groups | None
+) -> RateEvidence:
+    accepted = accepted_rows(rule, sample)
+    if groups is None:
+        return IndependentRows(accepted, sample.id_loss[accepted[0]], max_loss, rng)
+    return IdMeans.of(sample, accepted, groups, 1.0 if max_loss is None else float(max_loss), rng)
+
+
+@dataclass(frozen=True, slots=True)
+class _BoundRates:
+    """Bounds that hold together."""
+
+    tpr: Interval
+    fpr: Mapping[str | None, Interval]
+    """By what bounds are about: None for all OOD rows, a set, or the worst of them."""
+    risk: Interval
+    by_set: Mapping[str, Interval]
+
+
 def _bound_rates(
-    rule: Rule, sample: Sample, delta: float, ends: _Ends, max_loss: Number | None, rng: Seed
-) -> tuple[Interval, Interval, Interval]:
-    """Return bounds for TPR, FPR and selective risk that hold together."""
-    losses = declared_losses(sample, max_loss)
+    rule: Rule,
+    judged: _Judged,
+    scopes: tuple[str | None, ...],
+    level: float,
+    ends: _Ends,
+) -> _BoundRates:
     if rule.threshold == -math.inf:
-        return Interval(0.0, 0.0), Interval(0.0, 0.0), Interval(math.nan, math.nan)
-    level = sidak(delta, 3 if sample.n_ood else 2)
-    accepted, foreign = accepted_rows(rule, sample)
-    tpr = _rate(accepted, level, low=True, high=ends.both_tpr)
-    fpr = Interval(0.0, 1.0)
-    if sample.n_ood:
-        fpr = _rate(foreign, level, low=ends.both, high=True)
-    return tpr, fpr, _risk(losses[accepted], level, ends.both, max_loss, rng)
+        nothing = Interval(0.0, 0.0)
+        fprs = dict.fromkeys(scopes, nothing)
+        return _BoundRates(nothing, fprs, Interval(math.nan, math.nan), {})
+    by_set: dict[str, Interval] = {}
+    found: dict[str | None, Interval] = {}
+    # Of the worst set, two ends are two statements.
+    end = level / 2 if ends.both else level
+    for scope in scopes:
+        pooled = Interval(0.0, 1.0)
+        if judged.n_ood and scope in (None, EACH_SET):
+            whole = slice(0, judged.n_ood)
+            one = level if scope is None else end
+            pooled = judged.evidence.fpr(whole, one, low=ends.both, high=scope is None)
+        if scope is None:
+            found[scope] = pooled
+            continue
+        names = judged.ood_sets if scope == EACH_SET else [scope]
+        for name in names:
+            by_set[name] = judged.evidence.fpr(judged.ood_sets[name], end, low=False, high=True)
+        # The worst set accepts at least what all of them do.
+        found[scope] = Interval(pooled.low, max(by_set[name].high for name in names))
+    tpr = judged.evidence.tpr(level, low=True, high=ends.both_tpr)
+    return _BoundRates(tpr, found, judged.evidence.risk(level, both=ends.both), by_set)
 
 
-def _rate(accepted: BoolArray, level: float, *, low: bool, high: bool) -> Interval:
-    count, total = int(accepted.sum()), len(accepted)
-    level = level / 2 if low and high else level
-    return Interval(
-        rate_lower(count, total, level) if low else 0.0,
-        rate_upper(count, total, level) if high else 1.0,
-    )
-
-
-def _risk(
-    losses: FloatArray, level: float, both: bool, max_loss: Number | None, rng: Seed
-) -> Interval:
-    level = level / 2 if both else level
-    upper = risk_upper(losses, level, max_loss=max_loss, rng=rng)
-    if not both:
-        return Interval(0.0, upper)
-    if max_loss is None:
-        return Interval(rate_lower(int(losses.sum()), len(losses), level), upper)
-    shuffled = np.random.default_rng(rng).permutation(losses)
-    return Interval(mean_lower(shuffled, level, max_value=float(max_loss)), upper)
-
-
-def risk_upper(
-    losses: FloatArray, level: float, *, max_loss: Number | None = None, rng: Seed = 0
-) -> float:
-    """Return the upper bound for selective risk from the losses of the accepted ID rows.
-
-    No accepted row leaves the trivial bound.
-    """
-    if max_loss is None:
-        return rate_upper(int(losses.sum()), len(losses), level)
-    # The gambler needs an order that is independent of the losses; a file may be sorted.
-    shuffled = np.random.default_rng(rng).permutation(losses)
-    return mean_upper(shuffled, level, max_value=float(max_loss))
-
-
-def declared_losses(sample: Sample, max_loss: Number | None) -> FloatArray:
-    """Return the ID losses, checked against what was declared of them."""
-    losses = sample.id_loss
-    if max_loss is None:
-        bad = np.flatnonzero((losses != 0) & (losses != 1))
-        if len(bad):
+def _scopes(model: RejectionModel | None, judged: _Judged) -> tuple[str | None, ...]:
+    """Return what the model says of OOD rows: all of them, every set, or sets by name."""
+    asked: list[str | None] = []
+    for bound in () if model is None else model.bounds:
+        if bound.group is not None:
             raise InvalidInputError(
-                f"id_loss[{bad[0]}] is {losses[bad[0]]}: for a loss other than 0/1 declare "
-                "max_loss, the largest loss that is possible, seen or not"
+                f"certify bounds the rates of all ID rows, not {bound!r}: give the rows of that "
+                "group alone, and a model whose bounds are of all rows"
             )
-        return losses
-    if not 0 < float(max_loss) < math.inf:
-        raise InvalidInputError(f"max_loss must be a positive number, got {max_loss}")
-    bad = np.flatnonzero(losses > float(max_loss))
-    if len(bad):
-        raise InvalidInputError(
-            f"id_loss[{bad[0]}] is {losses[bad[0]]}, above the declared max_loss {max_loss}"
-        )
-    return losses
+        if bound.is_of_one_set and bound.ood_set not in judged.ood_sets:
+            raise InvalidInputError(
+                f"no OOD set is called {bound.ood_set!r}; there are {sorted(judged.ood_sets)}"
+            )
+        if bound.quantity in ("fpr", "precision"):
+            asked.append(bound.ood_set)
+    main = EACH_SET if EACH_SET in asked and None not in asked else None
+    return tuple(dict.fromkeys([main, *asked]))
 
 
-def _met(
-    model: RejectionModel, rates: tuple[Interval, Interval, Interval], precision: Interval | None
-) -> dict[str, bool]:
+def _met(model: RejectionModel, rates: _BoundRates, priors: Interval | None) -> dict[str, bool]:
     """Return which bounds of the model the certified intervals keep, the TPR's first."""
-    certified = dict(zip(("tpr", "fpr", "selective_risk"), rates, strict=True))
-    if precision is not None:
-        certified["precision"] = precision
+
+    def certified(bound: Bound) -> Interval:
+        if bound.quantity == "precision" and priors is not None:
+            return precision_range(rates.tpr, rates.fpr[bound.ood_set], priors)
+        if bound.quantity == "fpr":
+            return rates.fpr[bound.ood_set]
+        return rates.tpr if bound.quantity == "tpr" else rates.risk
+
     return {
-        bound_text(model, bound): _keeps(certified[bound.quantity], bound)
+        bound_text(model, bound): _keeps(certified(bound), bound)
         for bound in sorted(model.bounds, key=lambda bound: bound.quantity != "tpr")
     }
 
 
 def _keeps(rate: Interval, bound: Bound) -> bool:
     return bound.met_by(rate.low if bound.is_lower else rate.high)
-
-
-def _refuse_parts(model: RejectionModel | None, sample: Sample) -> None:
-    """Raise when a bound is of some rows only: rates are certified of all ID and all OOD rows."""
-    for bound in () if model is None else model.bounds:
-        only_set = bound.ood_set == EACH_SET and len(sample.ood_sets) <= 1
-        if bound.group is not None or not (bound.ood_set is None or only_set):
-            raise InvalidInputError(
-                f"certify bounds the rates of all ID and of all OOD rows, not {bound!r}: give the "
-                "rows of that group or set alone, and a model whose bounds are of all rows"
-            )

@@ -1,75 +1,78 @@
 """Tuning with a guarantee: learn candidate rules on one part, test them on the other.
 
-Why the guarantee holds. Condition on the learning rows and on the split: the candidates
+Where a model bounds the TPR and asks for the least selective risk, and the scores have no ties,
+thresholds are tolerance limits of the test rows: see `demur.guarantees.candidates`. Which way
+is taken is decided by the model and the learning rows, never by the test rows. The other way is
+the path of this module.
+
+Why the path holds. Condition on the learning rows and on the split: the candidates
 c_1, ..., c_K, their order and all levels are then fixed, and the test rows are independent
-draws of the population. Split delta into two halves.
+draws of the population. Split delta into two parts.
 
 *Bounds.* Candidate c_k is false if the population breaks one of the model's bounds under it.
-Its test claims all bounds and does so for a false candidate with probability at most delta/2
-(`demur.guarantees.requirements`). Candidates are tested in order and testing stops at the first
-failure. A false candidate can only be claimed if the first false one is, which is one fixed
-candidate: the probability is at most delta/2, however many candidates there are.
+Its test claims all bounds and does so for a false candidate with probability at most the first
+part (`demur.guarantees.bound_tests`). Candidates are tested in order and testing stops at the
+first failure. A false candidate can only be claimed if the first false one is, which is one fixed
+candidate: the probability is at most that part of delta, however many candidates there are.
 
-*Selective risk.* Given how many ID test rows c_k accepts, their losses are independent draws
-with mean equal to its selective risk; the upper bound at level delta/(2K) fails with
-probability at most delta/(2K). By the union bound all K bounds hold with 1 - delta/2, so the
-claimed candidate with the smallest bound may be chosen after the fact.
+*Objective and selective risk.* Given how many ID test rows c_k accepts, their losses are
+independent draws with mean equal to its selective risk; the upper bound at 1/K of the second part
+fails with at most that probability. By the union bound all K bounds hold, so the claimed candidate
+with the best one may be chosen after the fact. Other objectives are bounded alike.
 
-Both hold with probability at least 1 - delta. Nothing was assumed of the scores, of nested
+All of it holds with probability at least 1 - delta. Nothing was assumed of the scores, of nested
 acceptance, or of how candidates are learned; that only decides how good they are.
-
-*Order.* Candidates are tuned on the learning rows under the model's bounds made safer by a
-margin, counted in standard errors. The first has the largest margin that any rule reaches (at
-most 3.5): where TPR and FPR pull in opposite directions, this is the rule that balances them.
-The next ones give up margin for a smaller selective risk.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from demur._arrays import NUMBER, takes
+from demur._arrays import NUMBER, seeded, takes
+from demur.core.card import Card
+from demur.core.column_sample import warn_of_mistakes
 from demur.core.models import RejectionModel
 from demur.core.program import Number
-from demur.core.rates import OperatingPoint, accepted_rows, evaluate
+from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.errors import InfeasibleError
-from demur.guarantees.certified_rule import OOD_CAVEAT, certify, declared_losses, risk_upper
-from demur.guarantees.intervals import miss, refuse_weights
-from demur.guarantees.planning import shortage
-from demur.guarantees.requirements import Requirement, Sizes, refuse_unprovable
-from demur.guarantees.splits import Seed, split
-from demur.tuning.directions import Directions
-from demur.tuning.prepared import Prepared, prepare
-from demur.tuning.result import Exact, Grid
-from demur.tuning.tune import tune
+from demur.core.wording import bound_text, formula
+from demur.errors import InfeasibleError, InvalidInputError
+from demur.guarantees.bound_tests import Requirement, Sizes, refuse_unprovable
+from demur.guarantees.candidates import Candidate, Tester, best_promised, least_smoothed
+from demur.guarantees.certified_rule import OOD_CAVEAT, certify
+from demur.guarantees.intervals import declared_losses, miss, refuse_weights
+from demur.guarantees.learned_rules import Learner
+from demur.guarantees.planning import enlarged, shortage
+from demur.guarantees.splits import (
+    EVERY_ID_ONCE,
+    Groups,
+    Seed,
+    on_both_sides,
+    one_of_each,
+    refuse_repeated,
+    split,
+)
+from demur.guarantees.tolerance_limits import learn_directions, takes_tolerance_limits
+from demur.tuning.result import Directions, Exact, Grid
+from demur.tuning.tune import tune, warn_of_grid
 
-LEARN_SHARE = 0.3
+LEARN_SHARE = 0.2
 """Share of the rows to learn on: testing needs more rows than choosing a line."""
+_COST_LEARN_SHARE = 0.3
+_MOST_LEARNED = 20_000
+"""Rows of a side from which on learning more of them gains nothing to speak of."""
 
-_LARGEST_MARGIN, _SMALLEST_MARGIN = 3.5, -3.0
-_STEPS = (1.0, 1.75, 2.5, 3.25)
-_BISECTIONS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A rule learned on one part of the rows and tested on the other."""
-
-    rule: Rule
-    margin: float
-    """Standard errors by which it was to be better than needed, on the learning rows."""
-    learned: OperatingPoint
-    tested: OperatingPoint
-    proven: bool
-    """Whether it and every candidate before it passed the test of the model's bounds."""
-    selective_risk: float
-    """Upper bound, valid for all candidates together."""
+_MANY = 16
+"""Times the test rows, to see which rule would have a margin."""
+_PATH_MARGINS = tuple(6 - step / 4 for step in range(29))
+_BOUNDS_PART = 0.8
+"""Of delta, for the bounds of the path; the rest is for the objective."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CertifiedTuning:
     """A rule with promises that hold together with probability at least `confidence`.
 
@@ -84,12 +87,23 @@ class CertifiedTuning:
     """Certified upper bound; NaN for a rule that accepts nothing."""
     expected_cost: float | None
     """Certified upper bound where the model has costs, else None."""
+    objective: float
+    """Certified bound on what the model optimises: the selective risk, unless it says otherwise."""
     point: OperatingPoint
     """What the rule did on the test rows; not a promise."""
     candidates: tuple[Candidate, ...]
     """In the order tested; empty where the model has costs, and one rule is learned."""
     sizes: Sizes
+    method: Literal["tolerance limits", "path", "one rule"] = "path"
+    """How thresholds were found: on the test rows, with the rules, or of one rule learned."""
     caveat: str = OOD_CAVEAT
+
+    def __repr__(self) -> str:
+        cost = self.expected_cost
+        limit = f"selective_risk <= {self.selective_risk:.4g}"
+        stated = limit if cost is None else f"{limit}, expected_cost <= {cost:.4g}"
+        kept = "".join(f", {bound_text(self.model, bound)}" for bound in self.model.bounds)
+        return f"CertifiedTuning({formula(self.rule)}: {stated}{kept}; {self.confidence:.4g})"
 
 
 @takes(sample=Sample, model=RejectionModel, learn_share=NUMBER, max_loss=NUMBER)
@@ -101,15 +115,17 @@ def tune_certified(
     max_loss: Number | None = None,
     directions: Directions | None = None,
     search: Exact | Grid | None = None,
-    learn_share: float = LEARN_SHARE,
+    learn_share: float | None = None,
+    groups: Groups | None = None,
+    per_id: Literal["refuse", "draw"] = "refuse",
     rng: Seed = 0,
 ) -> CertifiedTuning:
     """Return a rule that keeps the bounds of `model` in the population, and what it costs.
 
     With probability at least `confidence` over the data, all bounds of `model` and the stated
     bound on selective risk hold together; the module's docstring has the argument. Under a
-    `CostModel` there are no bounds to keep, and the expected cost is bounded. Other models need
-    the selective risk as objective, and bounds on TPR, FPR and precision of all rows.
+    `CostModel` there are no bounds to keep, and the expected cost is bounded. Bounds may be on
+    TPR, FPR, precision and selective risk; those of the OOD side on all rows or on every set.
 
     Parameters
     ----------
@@ -120,9 +136,14 @@ def tune_certified(
     directions, search
         As in `tune`.
     learn_share
-        Share of the rows to learn candidates on; the others test them.
+        Share of the rows to learn candidates on; the others test them. By default a fifth (for
+        costs three tenths), and at most 20,000 rows of a side.
+    groups, per_id
+        As in `certify`: where rows share one of `groups`, they are refused, or one row of each is
+        drawn at random and the rules are for such rows.
     rng
-        Draws the split. Choose it before looking at results: trying seeds voids the promise.
+        Draws the split, and apart from it the order in which graded losses are bet on. Choose it
+        before looking at results: trying seeds voids the promise.
 
     Raises
     ------
@@ -140,183 +161,171 @@ def tune_certified(
     >>> sample = Sample(scores, rng.random(2000) < 0.05, ood_scores=rng.normal(3, 1, 2000))
     >>> promised = tune_certified(sample, TprFprModel(min_tpr=0.8, max_fpr=0.1))
     >>> round(promised.rule.threshold, 2), round(promised.selective_risk, 3)
-    (1.04, 0.071)
+    (0.9, 0.066)
     """
     refuse_weights(sample)
     refuse_unprovable(model)
     declared_losses(sample, max_loss)
     delta = miss(confidence)
-    learn, test = split(sample, learn_share, rng)
-    learner = _Learner.of(learn, directions, search)
-    tester = _Tester(test, model, max_loss, rng)
-    sizes = Sizes(learn.n_id, learn.n_ood, test.n_id, test.n_ood)
-    if model.cost is not None:
-        return _bounded_cost(learner, tester, model, confidence, sizes)
+    # Of all rows and their losses as given: learning sees few rows, and smoothed losses.
+    warn_of_mistakes(sample, model, stacklevel=3)
+    # Split and shuffle have generators of their own.
+    splitting, shuffling, drawing = seeded(rng).spawn(3)
+    caveat = OOD_CAVEAT
+    if groups is not None:
+        _refuse_shared(sample, groups)
+    if groups is not None and per_id == "draw":
+        sample, caveat = one_of_each(sample, groups, drawing), f"{EVERY_ID_ONCE} {OOD_CAVEAT}"
+    elif groups is not None:
+        refuse_repeated(sample, groups, 'keep one row of each id, or ask for per_id="draw"')
+    learn, test = split(sample, _shares(sample, model, learn_share), splitting)
+    sizes = Sizes.of(model, learn, test)
+    tester = Tester(test, model, max_loss, int(shuffling.integers(2**32)))
+    if model.cost is not None and not model.bounds:
+        rule = tune(learn, model, directions=directions, search=search).rule
+        found = replace(_bounded_cost(rule, tester, confidence, sizes), caveat=caveat)
+        return _described(found, sample)
+    learner = Learner.of(learn, model, directions, search, max_loss)
+    warn_of_grid(learner.ready, directions, search, stacklevel=3)
+    names = tuple(sample.ood_sets)
+
+    def everything() -> Learner:
+        return Learner.of(sample, model, directions, search, max_loss)
+
     try:
         plain = learner.rule(model)
     except InfeasibleError as error:
-        requirement = Requirement.of(model, sizes, delta / 2, 1.0)
-        hoped = _with_all_rows(_Learner.of(sample, directions, search), requirement)
+        required = Requirement.of(
+            model, sizes, _BOUNDS_PART * delta, set_names=names, max_loss=max_loss
+        )
+        hoped = _with_all_rows(everything(), required)
         # With all rows there is a rule: the rows to learn on were too few.
-        raise error if hoped is None else shortage(requirement, None, hoped, confidence) from None
-    requirement = Requirement.of(model, sizes, delta / 2, evaluate(plain, learn).tpr)
-    rules = learner.candidates(requirement, plain)
-    candidates = tester.tested(rules, learn, requirement, delta / 2)
-    proven = [candidate for candidate in candidates if candidate.proven]
-    if not proven:
+        raise (
+            error if hoped is None else shortage(required, model, None, hoped, confidence)
+        ) from None
+    learned = None
+    if takes_tolerance_limits(model):
+        learned = learn_directions(learner, model, plain, sizes, delta, names)
+    if learned is not None:
+        required, candidates = learned.requirement, tester.by_tolerance_limits(learned, learn)
+        best = least_smoothed(candidates, sample, test, max_loss)
+    else:
+        required = Requirement.of(
+            model,
+            sizes,
+            _BOUNDS_PART * delta,
+            evaluate(plain, learn).tpr,
+            set_names=names,
+            max_loss=max_loss,
+            rng=tester.seed,
+        )
+        rules = learner.ladder(required.tightened, plain, _PATH_MARGINS)
+        possible = required.tightened(-3) is not None
+        candidates = tester.along_path(
+            rules if possible else [], learn, required, (1 - _BOUNDS_PART) * delta
+        )
+        best = best_promised(candidates, model)
+    if best is None:
         safest = candidates[0].tested if candidates else None
-        hoped = _with_all_rows(_Learner.of(sample, directions, search), requirement)
-        raise shortage(requirement, safest, hoped, confidence)
-    best = min(proven, key=lambda candidate: candidate.selective_risk)
-    return CertifiedTuning(
+        hoped = _with_all_rows(everything(), required)
+        raise shortage(required, model, safest, hoped, confidence)
+    found = CertifiedTuning(
         rule=best.rule,
         model=model,
         confidence=confidence,
         selective_risk=best.selective_risk,
-        expected_cost=None,
+        expected_cost=best.objective if model.cost is not None else None,
+        objective=best.objective,
         point=best.tested,
         candidates=tuple(candidates),
         sizes=sizes,
+        method="path" if learned is None else "tolerance limits",
+        caveat=caveat,
     )
+    return _described(found, sample)
 
 
-def _with_all_rows(learner: _Learner, requirement: Requirement) -> OperatingPoint | None:
-    """Return what the safest rule does when it may learn on all rows; None if there is none."""
+def _described(found: CertifiedTuning, sample: Sample) -> CertifiedTuning:
+    """Return the rule with a card of what was asked and is promised, and of all rows.
+
+    Learning rows and test rows alike made the rule.
+    """
+    ood = "worst" if found.model.every_set else "pooled"
+    card = Card.of_tuning(sample, found.model, found.point, ood=ood)
+    card = card.with_reference(sample, found.rule)
+    card = card.with_entries(points={"certified": _promise_data(found)})
+    return replace(found, rule=replace(found.rule, card=card))
+
+
+def _promise_data(found: CertifiedTuning) -> dict[str, float]:
+    """Return what is promised, under the names of the rates."""
+    data: dict[str, float] = {b.quantity: float(b.value) for b in found.model.bounds}
+    data |= {"selective_risk": found.selective_risk, "confidence": found.confidence}
+    if found.expected_cost is not None:
+        data["expected_cost"] = found.expected_cost
+    return {name: value for name, value in data.items() if not math.isnan(value)}
+
+
+def _refuse_shared(sample: Sample, groups: Groups) -> None:
+    """Raise unless ID rows and the rows of every OOD set are independent samples."""
+    if on_both_sides(sample, groups):
+        raise InvalidInputError(
+            "some ids have rows on several sides (ID, and every OOD set), which are then not "
+            "independent samples: keep each id on one side"
+        )
+
+
+def _shares(
+    sample: Sample, model: RejectionModel, asked: float | None
+) -> float | tuple[float, float]:
+    """Return the shares of ID and of OOD rows to learn on."""
+    if asked is not None:
+        return asked
+    if model.cost is not None and not model.bounds:
+        return _COST_LEARN_SHARE
+    # Each side by itself: a long one must not leave the other too few rows.
+    of_id, of_ood = (
+        min(LEARN_SHARE, _MOST_LEARNED / max(n, 1)) for n in (sample.n_id, sample.n_ood)
+    )
+    return of_id, of_ood
+
+
+def _with_all_rows(learner: Learner, requirement: Requirement) -> OperatingPoint | None:
+    """Return what the safest rule does when it may learn on all rows; None if there is none.
+
+    Safest with many test rows: with few, no rule may have a margin to be balanced.
+    """
     try:
         plain = learner.rule(requirement.model)
     except InfeasibleError:
         return None
-    return evaluate(learner.safest(requirement, plain)[1], learner.rows)
+    many = replace(requirement, sizes=enlarged(requirement.sizes, _MANY))
+    safest = learner.safest(many.tightened, plain, 4 * _PATH_MARGINS[0])[1]
+    return evaluate(safest, learner.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Learner:
-    """Everything that may look at the learning rows."""
-
-    rows: Sample
-    ready: Prepared
-    """The same rows, sorted once for all candidates."""
-    directions: Directions | None
-    search: Exact | Grid | None
-
-    @classmethod
-    def of(
-        cls, rows: Sample, directions: Directions | None, search: Exact | Grid | None
-    ) -> _Learner:
-        """Prepare the learning rows."""
-        return cls(rows, prepare(rows), directions, search)
-
-    def rule(self, model: RejectionModel) -> Rule:
-        """Return the rule tuned on the learning rows."""
-        try:
-            return tune(self.ready, model, directions=self.directions, search=self.search).rule
-        except InfeasibleError as error:
-            raise InfeasibleError(
-                f"{error} (on the {self.rows.n_id} ID and {self.rows.n_ood} OOD rows set aside "
-                "for learning)",
-                model=error.model,
-                attainable=error.attainable,
-            ) from None
-
-    def candidates(self, requirement: Requirement, plain: Rule) -> list[tuple[float, Rule]]:
-        """Return margins and rules, safest first; empty when no counts could prove the bounds.
-
-        The first has the largest margin that a rule reaches on the learning rows, found by
-        bisection since less margin is easier; `plain` stands in where none is reached.
-        """
-        if requirement.tightened(_SMALLEST_MARGIN) is None:
-            return []
-        margin, rule = self.safest(requirement, plain)
-        found = [(margin, rule)]
-        for step in _STEPS:
-            # Below no margin at all a test fails more often than not.
-            if found[-1][0] <= 0:
-                break
-            bolder = self._at(requirement, margin - step)
-            if bolder is not None and all(bolder != known for _, known in found):
-                found.append((margin - step, bolder))
-        return found
-
-    def safest(self, requirement: Requirement, plain: Rule) -> tuple[float, Rule]:
-        """Return the rule with the largest margin that any reaches, or else `plain`."""
-        rule = self._at(requirement, _LARGEST_MARGIN)
-        if rule is not None:
-            return _LARGEST_MARGIN, rule
-        low, high, best = _SMALLEST_MARGIN, _LARGEST_MARGIN, plain
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            rule = self._at(requirement, middle)
-            if rule is None:
-                high = middle
-            else:
-                low, best = middle, rule
-        return low, best
-
-    def _at(self, requirement: Requirement, margin: float) -> Rule | None:
-        safer = requirement.tightened(margin)
-        if safer is None:
-            return None
-        try:
-            return self.rule(safer)
-        except InfeasibleError:
-            return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Tester:
-    """Everything that may look at the test rows."""
-
-    rows: Sample
-    model: RejectionModel
-    max_loss: Number | None
-    rng: Seed
-
-    def tested(
-        self,
-        rules: list[tuple[float, Rule]],
-        learn: Sample,
-        requirement: Requirement,
-        delta: float,
-    ) -> list[Candidate]:
-        """Test in order; after the first failure nothing is claimed."""
-        candidates: list[Candidate] = []
-        proven = True
-        for margin, rule in rules:
-            accepted, foreign = accepted_rows(rule, self.rows)
-            accepted_ood = int(foreign.sum())
-            proven = proven and requirement.proven(int(accepted.sum()), accepted_ood)
-            bound = risk_upper(
-                self.rows.id_loss[accepted],
-                delta / len(rules),
-                max_loss=self.max_loss,
-                rng=self.rng,
-            )
-            learned = evaluate(rule, learn, model=self.model)
-            tested = evaluate(rule, self.rows, model=self.model)
-            candidates.append(Candidate(rule, margin, learned, tested, proven, bound))
-        return candidates
-
-
-def _bounded_cost(
-    learner: _Learner, tester: _Tester, model: RejectionModel, confidence: float, sizes: Sizes
-) -> CertifiedTuning:
-    """Tune on the learning rows; one fixed rule then keeps the whole level for its bounds."""
-    rule = learner.rule(model)
+def _bounded_cost(rule: Rule, tester: Tester, confidence: float, sizes: Sizes) -> CertifiedTuning:
+    """Bound the cost of a rule learned on the other rows: one rule keeps the whole level."""
+    model = tester.model
     promise = certify(
         rule,
         tester.rows,
         confidence=confidence,
         model=model,
         max_loss=tester.max_loss,
-        rng=tester.rng,
+        rng=tester.seed,
+        allow_tuning_rows=True,
     )
+    cost = math.nan if promise.expected_cost is None else promise.expected_cost.high
     return CertifiedTuning(
         rule=rule,
         model=model,
         confidence=confidence,
         selective_risk=promise.selective_risk.high,
-        expected_cost=math.nan if promise.expected_cost is None else promise.expected_cost.high,
+        expected_cost=cost,
+        objective=cost,
         point=promise.point,
         candidates=(),
         sizes=sizes,
+        method="one rule",
     )

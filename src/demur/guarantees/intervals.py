@@ -1,15 +1,16 @@
-"""Intervals that hold: exact ones for rates, bounds for mean losses, and what follows from them.
+"""Intervals that hold: exact ones for rates, and what follows from them.
 
-Rates are binomial, and a level can be shared among several of them. Losses lie between 0 and a
-declared largest value. Precision and expected cost follow from the rates and the share of OOD
-inputs, over an interval of each.
+Rates are binomial, and a level can be shared among several of them. Precision and expected cost
+follow from the rates and the share of OOD inputs, over an interval of each.
+
+Mean losses lie between 0 and a declared largest value; their bounds are here as well.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,11 +21,8 @@ from demur.core.program import Number, exact
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 
-Method = Literal["betting", "hoeffding_bentkus"]
-
-# Share of the largest safe bet. At 1 a single loss can ruin the gambler for good.
-_TRUNCATION = 0.75
-_HALVINGS = 60
+if TYPE_CHECKING:
+    from demur.guarantees.splits import Seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,114 +136,6 @@ def _check_counts(successes: int, trials: int) -> None:
         )
 
 
-@takes(delta=NUMBER, max_value=NUMBER)
-def mean_upper(
-    values: Any, delta: float, *, max_value: float = 1.0, method: Method = "betting"
-) -> float:
-    """Return a number that the mean of bounded values exceeds with probability at most `delta`.
-
-    Parameters
-    ----------
-    values
-        Shape (n,), each between 0 and `max_value`. In the order of an independent sample: the
-        betting bound reads them one by one.
-    delta
-        Largest probability that the true mean is above the bound.
-    method
-        ``"betting"`` (Waudby-Smith and Ramdas, 2024): a gambler who bets that the mean is
-        below m multiplies the stake by 1/delta with probability at most delta if it is not; the
-        bound is the smallest m at which this happens. It adapts to the variance.
-        ``"hoeffding_bentkus"`` (Angelopoulos et al., Learn then Test): needs only the mean and
-        does not depend on the order.
-
-    Examples
-    --------
-    >>> values = np.tile([0.1, 0.2, 0.0, 0.3], 50)
-    >>> round(mean_upper(values, 0.05), 3)
-    0.172
-    >>> round(mean_upper(values, 0.05, method="hoeffding_bentkus"), 3)
-    0.211
-    """
-    scaled = _scaled(values, max_value)
-    if method not in ("betting", "hoeffding_bentkus"):
-        raise InvalidInputError(f'method must be "betting" or "hoeffding_bentkus", got {method!r}')
-    if not 0 < delta < 1:
-        raise InvalidInputError(f"delta must be between 0 and 1, got {delta}")
-    if len(scaled) == 0:
-        return float(max_value)
-    bets = _bets(scaled, -math.log(delta))
-    mean = float(scaled.mean())
-
-    def proven(m: float) -> bool:
-        if method == "betting":
-            return _log_capital(scaled, bets, m) >= -math.log(delta)
-        return hoeffding_bentkus(mean, len(scaled), m) <= delta
-
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if proven(middle) else (middle, high)
-    return high * float(max_value)
-
-
-def mean_lower(
-    values: Any, delta: float, *, max_value: float = 1.0, method: Method = "betting"
-) -> float:
-    """Return a number that the mean of bounded values falls below with probability `delta`."""
-    gains = float(max_value) - _arrays.real_vector("values", values)
-    return float(max_value) - mean_upper(gains, delta, max_value=max_value, method=method)
-
-
-def hoeffding_bentkus(mean: float, n: int, bound: float) -> float:
-    """Return the p-value of "the true mean is at least `bound`", values in [0, 1].
-
-    ``min(exp(-n h(mean, bound)), e P(Bin(n, bound) <= ceil(n mean)))`` with h the divergence of
-    two coins.
-
-    Examples
-    --------
-    >>> round(hoeffding_bentkus(0.1, 100, 0.2), 5)
-    0.01548
-    """
-    from scipy.special import bdtr, rel_entr
-
-    mean = min(mean, bound)
-    divergence = rel_entr(mean, bound) + rel_entr(1 - mean, 1 - bound)
-    # n * mean of float losses can miss a whole number by its rounding.
-    count = math.ceil(n * mean - 1e-9)
-    return float(min(np.exp(-n * divergence), math.e * bdtr(count, n, bound), 1.0))
-
-
-def _bets(values: FloatArray, log_wanted: float) -> FloatArray:
-    """Return the stake at each value, from the variance of the values before it."""
-    seen = np.arange(1, len(values) + 1)
-    mean = (0.5 + np.cumsum(values)) / (seen + 1)
-    variance = (0.25 + np.cumsum((values - mean) ** 2)) / (seen + 1)
-    before = np.concatenate([[0.25], variance[:-1]])
-    return np.sqrt(2 * log_wanted / (len(values) * before))
-
-
-def _log_capital(values: FloatArray, bets: FloatArray, m: float) -> float:
-    """Return the largest logarithm of the capital on the way, betting that the mean is below m.
-
-    Increasing in m, so that bisection finds where it passes a level.
-    """
-    stakes = np.minimum(bets, _TRUNCATION / (1 - m)) if m < 1 else bets
-    return float(np.cumsum(np.log1p(stakes * (m - values))).max())
-
-
-def _scaled(values: Any, max_value: float) -> FloatArray:
-    if not (max_value > 0 and math.isfinite(max_value)):
-        raise InvalidInputError(f"max_value must be a positive number, got {max_value}")
-    array = _arrays.nonnegative_vector("values", values)
-    above = np.flatnonzero(array > max_value)
-    if len(above):
-        raise InvalidInputError(
-            f"values[{above[0]}] is {array[above[0]]}, above the declared largest {max_value}"
-        )
-    return array / float(max_value)
-
-
 def precision_range(tpr: Rate, fpr: Rate, ood_prior: Prior | Interval) -> Interval:
     """Return the smallest and largest precision over intervals of TPR, FPR and prior.
 
@@ -333,3 +223,184 @@ def _prior_interval(prior: Prior | Interval) -> Interval:
             f"{' and '.join(map(str, ends))}"
         )
     return Interval(float(low), float(high))
+
+
+Method = Literal["betting", "hoeffding_bentkus"]
+
+# Share of the largest safe bet. At 1 a single loss can ruin the gambler for good.
+_TRUNCATION = 0.75
+_HALVINGS = 60
+
+
+def risk_upper(
+    losses: FloatArray, level: float, *, max_loss: Number | None = None, rng: Seed = 0
+) -> float:
+    """Return the upper bound for selective risk from the losses of the accepted ID rows.
+
+    No accepted row leaves the trivial bound.
+    """
+    if max_loss is None:
+        return rate_upper(int(losses.sum()), len(losses), level)
+    # The gambler needs an order that is independent of the losses; a file may be sorted.
+    shuffled = np.random.default_rng(rng).permutation(losses)
+    return mean_upper(shuffled, level, max_value=float(max_loss))
+
+
+def declared_losses(sample: Sample, max_loss: Number | None) -> FloatArray:
+    """Return the ID losses, checked against what was declared of them."""
+    losses = sample.id_loss
+    if max_loss is None:
+        bad = np.flatnonzero((losses != 0) & (losses != 1))
+        if len(bad):
+            raise InvalidInputError(
+                f"id_loss[{bad[0]}] is {losses[bad[0]]}: for a loss other than 0/1 declare "
+                "max_loss, the largest loss that is possible, seen or not"
+            )
+        return losses
+    if not 0 < float(max_loss) < math.inf:
+        raise InvalidInputError(f"max_loss must be a positive number, got {max_loss}")
+    bad = np.flatnonzero(losses > float(max_loss))
+    if len(bad):
+        raise InvalidInputError(
+            f"id_loss[{bad[0]}] is {losses[bad[0]]}, above the declared max_loss {max_loss}"
+        )
+    return losses
+
+
+@takes(delta=NUMBER, max_value=NUMBER)
+def mean_upper(
+    values: Any, delta: float, *, max_value: float = 1.0, method: Method = "betting"
+) -> float:
+    """Return a number that the mean of bounded values exceeds with probability at most `delta`.
+
+    Parameters
+    ----------
+    values
+        Shape (n,), each between 0 and `max_value`. In the order of an independent sample: the
+        betting bound reads them one by one.
+    delta
+        Largest probability that the true mean is above the bound.
+    method
+        ``"betting"`` (Waudby-Smith and Ramdas, 2024): a gambler who bets that the mean is
+        below m multiplies the stake by 1/delta with probability at most delta if it is not; the
+        bound is the smallest m at which this happens. It adapts to the variance.
+        ``"hoeffding_bentkus"`` (Angelopoulos et al., Learn then Test): needs only the mean and
+        does not depend on the order.
+
+    Examples
+    --------
+    >>> values = np.tile([0.1, 0.2, 0.0, 0.3], 50)
+    >>> round(mean_upper(values, 0.05), 3)
+    0.172
+    >>> round(mean_upper(values, 0.05, method="hoeffding_bentkus"), 3)
+    0.211
+    """
+    scaled = _scaled(values, max_value)
+    if method not in ("betting", "hoeffding_bentkus"):
+        raise InvalidInputError(f'method must be "betting" or "hoeffding_bentkus", got {method!r}')
+    if not 0 < delta < 1:
+        raise InvalidInputError(f"delta must be between 0 and 1, got {delta}")
+    if len(scaled) == 0:
+        return float(max_value)
+    bets = _bets(scaled, -math.log(delta))
+    mean = float(scaled.mean())
+
+    def proven(m: float) -> bool:
+        if method == "betting":
+            return _log_capital(scaled, bets, m) >= -math.log(delta)
+        return hoeffding_bentkus(mean, len(scaled), m) <= delta
+
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if proven(middle) else (middle, high)
+    return high * float(max_value)
+
+
+def mean_lower(
+    values: Any, delta: float, *, max_value: float = 1.0, method: Method = "betting"
+) -> float:
+    """Return a number that the mean of bounded values falls below with probability `delta`."""
+    gains = float(max_value) - _arrays.real_vector("values", values)
+    return float(max_value) - mean_upper(gains, delta, max_value=max_value, method=method)
+
+
+def ratio_upper(
+    parts: FloatArray, wholes: FloatArray, delta: float, *, max_value: float = 1.0
+) -> float:
+    """Return a number that a ratio of means exceeds with probability at most `delta`.
+
+    Of E[part] / E[whole] with whole in [0, 1] and part in [0, max_value * whole]. If the ratio is
+    at least m, ``m * whole - part`` has no positive mean, so a gambler who bets on it multiplies
+    the stake by 1/delta with probability at most delta; the bound is the smallest m at which that
+    happens. In the order of an independent sample.
+    """
+    scaled, wanted, n = parts / max_value, -math.log(delta), len(parts)
+    if n == 0:
+        return float(max_value)
+    # The variance around the ratio of the rows before: a stake may not know its own row.
+    before = (0.5 + np.concatenate([[0.0], np.cumsum(scaled)[:-1]])) / (
+        1 + np.concatenate([[0.0], np.cumsum(wholes)[:-1]])
+    )
+    squares = np.concatenate([[0.0], np.cumsum((scaled - before * wholes) ** 2)[:-1]])
+    bets = np.sqrt(2 * wanted / (n * (0.25 + squares) / np.arange(1, n + 1)))
+
+    def capital(m: float) -> float:
+        stakes = np.minimum(bets, _TRUNCATION / (1 - m)) if m < 1 else bets
+        return float(np.cumsum(np.log1p(stakes * (m * wholes - scaled))).max())
+
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if capital(middle) >= wanted else (middle, high)
+    return high * float(max_value)
+
+
+def hoeffding_bentkus(mean: float, n: int, bound: float) -> float:
+    """Return the p-value of "the true mean is at least `bound`", values in [0, 1].
+
+    ``min(exp(-n h(mean, bound)), e P(Bin(n, bound) <= ceil(n mean)))`` with h the divergence of
+    two coins.
+
+    Examples
+    --------
+    >>> round(hoeffding_bentkus(0.1, 100, 0.2), 5)
+    0.01548
+    """
+    from scipy.special import bdtr, rel_entr
+
+    mean = min(mean, bound)
+    divergence = rel_entr(mean, bound) + rel_entr(1 - mean, 1 - bound)
+    # n * mean of float losses can miss a whole number by its rounding.
+    count = math.ceil(n * mean - 1e-9)
+    return float(min(np.exp(-n * divergence), math.e * bdtr(count, n, bound), 1.0))
+
+
+def _bets(values: FloatArray, log_wanted: float) -> FloatArray:
+    """Return the stake at each value, from the variance of the values before it."""
+    seen = np.arange(1, len(values) + 1)
+    mean = (0.5 + np.cumsum(values)) / (seen + 1)
+    variance = (0.25 + np.cumsum((values - mean) ** 2)) / (seen + 1)
+    before = np.concatenate([[0.25], variance[:-1]])
+    return np.sqrt(2 * log_wanted / (len(values) * before))
+
+
+def _log_capital(values: FloatArray, bets: FloatArray, m: float) -> float:
+    """Return the largest logarithm of the capital on the way, betting that the mean is below m.
+
+    Increasing in m, so that bisection finds where it passes a level.
+    """
+    stakes = np.minimum(bets, _TRUNCATION / (1 - m)) if m < 1 else bets
+    return float(np.cumsum(np.log1p(stakes * (m - values))).max())
+
+
+def _scaled(values: Any, max_value: float) -> FloatArray:
+    if not (max_value > 0 and math.isfinite(max_value)):
+        raise InvalidInputError(f"max_value must be a positive number, got {max_value}")
+    array = _arrays.nonnegative_vector("values", values)
+    above = np.flatnonzero(array > max_value)
+    if len(above):
+        raise InvalidInputError(
+            f"values[{above[0]}] is {array[above[0]]}, above the declared largest {max_value}"
+        )
+    return array / float(max_value)

@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,19 @@ import numpy as np
 from demur._arrays import FloatArray, IntArray, check_kind, takes
 from demur._files import read_text, write_atomically
 from demur._kernels import exact, reference
+from demur.core.box import BoxRule
+from demur.core.card import Card
+from demur.core.columns import ScoreColumns, midway
 from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Program, Totals
 from demur.core.rates import operating_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.scores import ScoreColumns, midway
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.tuning.directions import Directions
 from demur.tuning.frontier import frontier
-from demur.tuning.infeasible import infeasible_error
-from demur.tuning.result import Certificate, Exact, Grid, Tuning
+from demur.tuning.prepared import LinearParts
+from demur.tuning.result import Directions, Exact, Grid, SearchCertificate, Tuning, infeasible_error
 
 FORMAT = "demur.operating_points"
 VERSION = 1
@@ -40,9 +41,11 @@ LARGEST = 2**28
 # Masses are counted on a grid so fine that the total stays below this, see `core.points`.
 _LARGEST_MASS = 2**53
 _EXPONENTS = (-1000, 1200)
+# What is about masses by name, which a table does not have.
+_NAMED = ("groups", "sets", "pooled")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class OperatingTable:
     """Rules and what each accepts of a sample: counts only, no rows.
 
@@ -61,6 +64,11 @@ class OperatingTable:
     score_names: tuple[str, ...] | None = None
     confidence: tuple[str, ...] = ()
     """Those of the scores that are confidences; rules are about the columns as they are."""
+    card: Card | None = None
+    """What is known of the rows, for the cards of rules."""
+
+    def __repr__(self) -> str:
+        return f"OperatingTable({len(self.thresholds)} rules, complete={self.complete})"
 
     def tune(self, model: RejectionModel) -> Tuning:
         """Return the best of the saved rules under `model`.
@@ -87,8 +95,9 @@ class OperatingTable:
             float(self.thresholds[row]),
             score_names=self.score_names,
             confidence=self.confidence,
+            card=None if self.card is None else self.card.tuned_for(model, point),
         )
-        certificate = Certificate("optimal" if self.complete else "grid")
+        certificate = SearchCertificate("optimal" if self.complete else "grid")
         return Tuning(rule, point, model, self.totals, certificate)
 
     def _unable(self, error: InfeasibleError) -> InfeasibleError:
@@ -101,15 +110,22 @@ class OperatingTable:
     def _best(self, program: Program) -> int | None:
         bounds = np.array(program.max_ood), np.array(program.ratio)
         met = exact.feasible(self.accepted_id, self.accepted_ood[None], program.min_id, *bounds)
+        linear = LinearParts.of(program, self._no_rows()).linear
+        if linear is not None:
+            masses = np.stack([self.accepted_id, self.accepted_loss, self.accepted_ood])
+            met &= exact.linear_met(linear, masses)
         rows = np.flatnonzero(met)
         objective = np.array([program.loss, program.id, program.ood])
-        masses = self.accepted_id[rows], self.accepted_ood[rows], self.accepted_loss[rows]
-        kept = exact.best(*masses, objective, program.per_id)
+        accepted = self.accepted_id[rows], self.accepted_ood[rows], self.accepted_loss[rows]
+        kept = exact.best(*accepted, objective, program.per_id)
         return int(rows[kept[0]]) if len(kept) else None
 
-    def _attained(self, program: Program) -> tuple[int, int] | None:
+    def _attained(self, program: Program) -> tuple[int, int, int] | None:
         row = self._best(program)
-        return None if row is None else (int(self.accepted_id[row]), int(self.accepted_ood[row]))
+        if row is None:
+            return None
+        masses = self.accepted_id[row], self.accepted_ood[row], self.accepted_loss[row]
+        return int(masses[0]), int(masses[1]), int(masses[2])
 
     def _no_rows(self) -> Points:
         none = np.empty(0, np.int64)
@@ -128,10 +144,11 @@ class OperatingTable:
                 "accepted_id": self.accepted_id.tolist(),
                 "accepted_ood": self.accepted_ood.tolist(),
                 "accepted_loss": self.accepted_loss.tolist(),
-                "totals": asdict(self.totals),
+                "totals": {n: m for n, m in asdict(self.totals).items() if n not in _NAMED},
                 "complete": self.complete,
                 "score_names": self.score_names,
                 "confidence": self.confidence,
+                "card": None if self.card is None else self.card.saved_data(),
             },
             allow_nan=False,
         )
@@ -159,6 +176,7 @@ class OperatingTable:
                 complete=_flag(data["complete"]),
                 score_names=None if names is None else _texts(names),
                 confidence=_texts(data.get("confidence", ())),
+                card=None if data.get("card") is None else Card.from_data(data["card"]),
             )
         except InvalidInputError:
             raise
@@ -216,7 +234,7 @@ def _totals(data: Any) -> Totals:
     if not isinstance(data, dict):
         raise ValueError("totals are not an object")
     ood = tuple(_whole(mass) for mass in data["ood"])
-    others = {name: _whole(value) for name, value in data.items() if name != "ood"}
+    others: dict[str, Any] = {n: _whole(value) for n, value in data.items() if n != "ood"}
     for name, value in [*others.items(), *(("ood", mass) for mass in ood)]:
         low, high = _EXPONENTS if name.endswith("exponent") else (0, _LARGEST_MASS)
         if not low <= value <= high:
@@ -277,6 +295,16 @@ def operating_table(
     0.225
     0.225
     """
+    table = _counted_table(sample, rules, directions, search)
+    return replace(table, card=Card.of_rows(sample))
+
+
+def _counted_table(
+    sample: Sample,
+    rules: Iterable[Rule] | None,
+    directions: Directions,
+    search: Exact | Grid | None,
+) -> OperatingTable:
     points = Points.of(sample)
     if rules is None and sample.n_scores == 1:
         return _swept(points, sample.columns)
@@ -290,6 +318,8 @@ def operating_table(
         for rule in given:
             check_kind("rules", rule, Rule)
         doubts = [rule.for_doubts(sample.columns) for rule in given]
+        if any(isinstance(rule, BoxRule) for rule in doubts):
+            raise InvalidInputError("rules: a table holds rules that weigh scores, no boxes")
         lines = np.array([[*rule.direction, rule.threshold] for rule in doubts])
     lines = np.unique(lines.reshape(-1, sample.n_scores + 1), axis=0)
     masses = np.array([_accepted(points, line) for line in lines], np.int64).reshape(-1, 3)
@@ -329,7 +359,8 @@ def _table(
         accepted_id=accepted[:, 0],
         accepted_ood=accepted[:, 1],
         accepted_loss=accepted[:, 2],
-        totals=points.totals,
+        # Counts of groups and sets are not in the table, so no bound can be about them.
+        totals=replace(points.totals, groups=(), sets=()),
         complete=complete,
         score_names=columns.names,
         confidence=columns.confidence,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,14 +12,23 @@ from demur._arrays import NUMBER, FloatArray, IntArray, check_kind, takes
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint
 from demur.errors import InfeasibleError, InvalidInputError
+from demur.guarantees.bound_tests import (
+    FreshCounts,
+    Requirement,
+    Sizes,
+    asked_text,
+    is_provable,
+    rate_bounds,
+)
 from demur.guarantees.intervals import miss, sidak
-from demur.guarantees.requirements import Requirement, Sizes, asked_text, is_provable, rate_bounds
 
 _MOST_ROWS = 10**8
 _CURVE_POINTS = 12
 # Of certified tuning: the chance to succeed with the rows it asks for, and its limit on them.
 _POWER = 0.9
 _MOST_TIMES = 10_000.0
+# Where the rows there are should have done, so many times as many are asked for.
+_MORE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +75,15 @@ def plan(
     margins: Sequence[float] = (0.01, 0.02, 0.05),
     confidence: float = 0.95,
     power: float = 0.9,
+    sets: int = 1,
 ) -> Plan:
     """Return how many fresh ID and OOD rows `certify` needs to prove the bounds of `model`.
 
     A rule that only just meets its bounds cannot be certified by any number of rows: how many
     are needed depends on the margin by which its true TPR and FPR are better. With the sizes
-    returned, both bounds are certified together with probability at least `power`; larger
-    samples may fall short of it by some 1e-4. The level is the one `certify` uses, which
-    bounds the selective risk as well.
+    returned, the bounds are certified together with probability at least `power`; larger
+    samples may fall short of it by some 1e-4, since the power of exact tests is not monotone. The
+    level is the one `certify` uses, which bounds the selective risk as well.
 
     Parameters
     ----------
@@ -81,6 +91,9 @@ def plan(
         With bounds on TPR and FPR, such as a `TprFprModel`.
     margins
         By how much the true TPR is above and the true FPR below its bound.
+    sets
+        How many OOD sets have to keep the bound on the FPR, each by itself; the OOD rows are then
+        those of each set.
 
     Examples
     --------
@@ -96,8 +109,10 @@ def plan(
         raise InvalidInputError(f"power must be between 0 and 1, got {power}")
     bounded = max_fpr < 1
     level = sidak(miss(confidence), 3 if bounded else 2)
-    # Two independent samples must both succeed.
-    each = math.sqrt(power) if bounded else power
+    if isinstance(sets, bool) or not isinstance(sets, int) or sets < 1:
+        raise InvalidInputError(f"sets must be a positive whole number, got {sets!r}")
+    # Independent samples must all succeed: that of the ID rows, and one for every set.
+    each = power ** (1 / (1 + sets)) if bounded else power
     tpr_bound, tnr_bound = min_tpr, 1 - max_fpr
     rows, curve = [], []
     for margin in margins:
@@ -198,43 +213,55 @@ def _sizes(n_id: int | None, n_ood: int | None) -> list[int]:
 
 def shortage(
     requirement: Requirement,
+    asked: RejectionModel,
     safest: OperatingPoint | None,
     hoped: OperatingPoint | None,
     confidence: float,
 ) -> InfeasibleError:
-    """Return the error that says how many rows would be needed.
+    """Return the error that says how many rows would be needed, more than there are.
 
-    `safest` is what the first candidate did on the test rows; None when there is none. `hoped`
-    is what the safest rule does when it learns on all rows: the rates to plan with, unless no
-    counts on so few test rows could prove the bounds.
+    `requirement` is what was to be proven of the model that was `asked`. `safest` is what the
+    first candidate did on the test rows; None when there is none. `hoped` is what the safest rule
+    does when it learns on all rows: the rates to plan with, unless no counts on so few test rows
+    could prove the bounds.
     """
-    model, sizes = requirement.model, requirement.sizes
+    sizes = requirement.sizes
     rows = f"{sizes.test_id} ID and {sizes.test_ood} OOD test rows"
-    impossible = not requirement.proven(sizes.test_id, 0)
+    impossible = not requirement.provable()
     if impossible:
         seen = f"not even a perfect result on {rows} would be a proof"
     elif safest is None:
         learned = f"{sizes.learn_id} ID and {sizes.learn_ood} OOD rows to learn on"
         seen = f"no rule meets them on the {learned}"
     else:
-        seen = f"on {rows} the safest candidate has tpr {safest.tpr:.4g} and fpr {safest.fpr:.4g}"
+        seen = f"on {rows} the safest candidate has {_rates_text(safest, sizes)}"
     needed = (math.nan, math.nan)
     if impossible:
         needed = _fewest(requirement)
     elif hoped is not None:
-        # One row more on the wrong side: all of few rows accepted is not a rate of one.
-        tpr = hoped.accepted_id / (sizes.learn_id + sizes.test_id + 1)
-        fpr = (hoped.accepted_ood + 1) / (sizes.learn_ood + sizes.test_ood + 1)
-        needed = _needed(requirement, tpr, fpr)
-        seen += f" (at best {hoped.tpr:.4g} and {hoped.fpr:.4g} on all rows)"
-    id_rows = _all_rows(needed[0], sizes.learn_id, sizes.test_id)
-    ood_rows = _all_rows(needed[1], sizes.learn_ood, sizes.test_ood)
+        needed = _needed(requirement, hoped)
+        seen += f" (at best {hoped.tpr:.4g} and {_worst_fpr(hoped, sizes):.4g} on all rows)"
+    id_rows, ood_rows = _more(
+        _all_rows(needed[0], sizes.learn_id, sizes.test_id),
+        _all_rows(needed[1], sizes.learn_ood, sizes.test_ood),
+        sizes,
+    )
     return InfeasibleError(
-        f"no rule is proven to meet {asked_text(model)} with confidence {confidence}: {seen}; "
+        f"no rule is proven to meet {asked_text(asked)} with confidence {confidence}: {seen}; "
         f"{_advice(id_rows, ood_rows, at_least=impossible)}",
-        model=model,
+        model=asked,
         attainable={"needed_id": id_rows, "needed_ood": ood_rows},
     )
+
+
+def _rates_text(point: OperatingPoint, sizes: Sizes) -> str:
+    of = " in the worst set" if sizes.test_sets else ""
+    return f"tpr {point.tpr:.4g} and fpr {_worst_fpr(point, sizes):.4g}{of}"
+
+
+def _worst_fpr(point: OperatingPoint, sizes: Sizes) -> float:
+    """Return the FPR that counts: where bounds are of sets, the largest."""
+    return max(point.fpr_by_set.values()) if sizes.test_sets else point.fpr
 
 
 def _advice(id_rows: float, ood_rows: float, *, at_least: bool) -> str:
@@ -248,32 +275,52 @@ def _advice(id_rows: float, ood_rows: float, *, at_least: bool) -> str:
 
 def _fewest(requirement: Requirement) -> tuple[float, float]:
     """Return the test rows below which not even a perfect result is a proof."""
-    if _couples_sides(requirement):
-        return _scaled(requirement, 1.0, 0.0)
+    if not _apart(requirement):
+        return _scaled(requirement, _PlannedRates(1.0, 0.0, {}, 0.0))
     min_tpr, max_fpr = rate_bounds(requirement.model)
-    id_rows, ood_rows = (fewest_rows(b, requirement.delta) for b in (min_tpr, 1 - max_fpr))
+    id_rows = fewest_rows(min_tpr, requirement.level("tpr"))
+    ood_rows = fewest_rows(1 - max_fpr, requirement.level("fpr"))
     return _or_nan(id_rows), _or_nan(ood_rows)
 
 
-def _needed(requirement: Requirement, tpr: float, fpr: float) -> tuple[float, float]:
-    """Return the test rows that prove the bounds nine times out of ten at these true rates."""
-    if _couples_sides(requirement):
-        return _scaled(requirement, tpr, fpr)
-    each, delta = math.sqrt(_POWER), requirement.delta
+def _needed(requirement: Requirement, hoped: OperatingPoint) -> tuple[float, float]:
+    """Return the test rows that prove the bounds nine times out of ten at these rates."""
+    sizes = requirement.sizes
+    # One row more on the wrong side: all of few rows accepted is not a rate of one.
+    rates = _PlannedRates(
+        tpr=hoped.accepted_id / (sizes.learn_id + sizes.test_id + 1),
+        fpr=(hoped.accepted_ood + 1) / (sizes.learn_ood + sizes.test_ood + 1),
+        by_set=hoped.fpr_by_set,
+        risk=hoped.selective_risk,
+    )
+    if not _apart(requirement):
+        return _scaled(requirement, rates)
+    each = math.sqrt(_POWER)
     min_tpr, max_fpr = rate_bounds(requirement.model)
-    tnr = 1.0 if max_fpr == 1 else 1 - fpr
+    tnr = 1.0 if max_fpr == 1 else 1 - rates.fpr
     return (
-        _or_nan(rows_to_prove(min_tpr, tpr, delta, each)),
-        _or_nan(rows_to_prove(1 - max_fpr, tnr, delta, each)),
+        _or_nan(rows_to_prove(min_tpr, rates.tpr, requirement.level("tpr"), each)),
+        _or_nan(rows_to_prove(1 - max_fpr, tnr, requirement.level("fpr"), each)),
     )
 
 
-def _couples_sides(requirement: Requirement) -> bool:
-    """Return whether a bound is about ID and OOD rows at once, so that either can make up."""
-    return requirement.model.bound("precision") is not None
+@dataclass(frozen=True, slots=True)
+class _PlannedRates:
+    """True rates to plan with."""
+
+    tpr: float
+    fpr: float
+    by_set: Mapping[str, float]
+    risk: float
 
 
-def _scaled(requirement: Requirement, tpr: float, fpr: float) -> tuple[float, float]:
+def _apart(requirement: Requirement) -> bool:
+    """Return whether ID and OOD rows can be planned apart: one TPR and one FPR of all rows."""
+    bounds = requirement.model.bounds
+    return all(b.quantity in ("tpr", "fpr") and b.ood_set is None for b in bounds)
+
+
+def _scaled(requirement: Requirement, rates: _PlannedRates) -> tuple[float, float]:
     """Return how many times the test rows it takes when the rates come out a little worse.
 
     A little worse is 1.6 standard errors each, as happens in one sample out of twenty.
@@ -281,11 +328,8 @@ def _scaled(requirement: Requirement, tpr: float, fpr: float) -> tuple[float, fl
     sizes = requirement.sizes
 
     def enough(times: float) -> bool:
-        n_id, n_ood = math.ceil(times * sizes.test_id), math.ceil(times * sizes.test_ood)
-        low = tpr - 1.6 * math.sqrt(tpr * (1 - tpr) / n_id)
-        high = fpr + 1.6 * math.sqrt(fpr * (1 - fpr) / max(n_ood, 1))
-        larger = replace(requirement, sizes=Sizes(sizes.learn_id, sizes.learn_ood, n_id, n_ood))
-        return larger.proven(max(0, math.floor(low * n_id)), min(n_ood, math.ceil(high * n_ood)))
+        larger = enlarged(sizes, times)
+        return replace(requirement, sizes=larger).proven(_a_little_worse(rates, larger))
 
     high = 1.0
     while not enough(high):
@@ -299,11 +343,43 @@ def _scaled(requirement: Requirement, tpr: float, fpr: float) -> tuple[float, fl
     return math.ceil(high * sizes.test_id), math.ceil(high * sizes.test_ood)
 
 
+def enlarged(sizes: Sizes, times: float) -> Sizes:
+    """Return so many times the rows to test on."""
+    return replace(
+        sizes,
+        test_id=math.ceil(times * sizes.test_id),
+        test_ood=math.ceil(times * sizes.test_ood),
+        test_sets=tuple(math.ceil(times * rows) for rows in sizes.test_sets),
+    )
+
+
+def _a_little_worse(rates: _PlannedRates, sizes: Sizes) -> FreshCounts:
+    def count(rate: float, rows: int, sign: int) -> int:
+        worse = rate + sign * 1.6 * math.sqrt(rate * (1 - rate) / max(rows, 1))
+        rounded = math.floor(worse * rows) if sign < 0 else math.ceil(worse * rows)
+        return min(max(rounded, 0), rows)
+
+    accepted = count(rates.tpr, sizes.test_id, -1)
+    losses = np.zeros(accepted)
+    losses[: count(min(rates.risk, 1.0), accepted, 1)] = max(rates.risk, 1.0)
+    of_sets = [*rates.by_set.values()] or [rates.fpr] * len(sizes.test_sets)
+    sets = tuple(count(rate, rows, 1) for rate, rows in zip(of_sets, sizes.test_sets, strict=False))
+    return FreshCounts(accepted, count(rates.fpr, sizes.test_ood, 1), sets, losses)
+
+
 def _all_rows(needed_test: float, learned: int, tested: int) -> float:
     """Return the rows in all that leave so many for testing; never fewer than there are."""
     if math.isnan(needed_test) or tested == 0:
         return needed_test
     return float(max(math.ceil(needed_test * (learned + tested) / tested), learned + tested))
+
+
+def _more(id_rows: float, ood_rows: float, sizes: Sizes) -> tuple[float, float]:
+    """Return numbers of rows, larger than those that did not suffice on one side at least."""
+    there = sizes.learn_id + sizes.test_id, sizes.learn_ood + sizes.test_ood
+    if id_rows > there[0] or ood_rows > there[1] or math.isnan(id_rows + ood_rows):
+        return id_rows, ood_rows
+    return math.ceil(_MORE * id_rows), math.ceil(_MORE * ood_rows)
 
 
 def _or_nan(rows: int | None) -> float:

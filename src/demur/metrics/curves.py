@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from demur._arrays import FloatArray, takes
+from demur._arrays import FloatArray, data_frame, takes
+from demur.core.columns import ScoreColumns
 from demur.core.program import Number, Totals, at_most
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.scores import ScoreColumns
 from demur.core.source import ScoreSource
+from demur.metrics.areas import Per, Rates, check_correctness, error_of, prior, share
 from demur.metrics.oscr import best_ccr
-from demur.metrics.rates import Per, Rates, check_correctness, prior, share
 from demur.metrics.rules import (
     SingleScore,
     accepted_by,
@@ -36,7 +36,13 @@ from demur.metrics.rules import (
 )
 from demur.tuning.operating_points import Rules, Search
 from demur.tuning.prepared import Prepared
-from demur.tuning.staircases import precision_stairs, risk_stairs, roc_stairs, settled_stairs
+from demur.tuning.staircases import (
+    Stairs,
+    precision_stairs,
+    risk_stairs,
+    roc_stairs,
+    settled_stairs,
+)
 
 Interpolation = Literal["linear", "previous", "next", "none"]
 
@@ -65,6 +71,11 @@ class Curve:
     """The prior behind a precision."""
     columns: ScoreColumns | None = None
     """Names and senses of the score columns."""
+    error: float = 0.0
+    """How far rules may lie beyond the curve of two scores: no more than this in y, and in x.
+
+    0 for samples of up to some thousand rows, and with ``exact=True``.
+    """
 
     @property
     def attainable(self) -> tuple[float, float]:
@@ -79,6 +90,21 @@ class Curve:
         columns = self.columns or ScoreColumns(len(direction))
         return Rule.of_doubts(direction, float(self.thresholds[index]), columns)
 
+    def plot(self, ax: Any = None, *, label: str | None = None, color: str | None = None) -> Any:
+        """Draw the curve with matplotlib, on `ax` or on new axes; return the axes."""
+        from demur import plots
+
+        names = (self.x_label, self.y_label)
+        return plots.curve(
+            self.x, self.y, names, between=self.interpolation, ax=ax, label=label, color=color
+        )
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame of pandas or Polars with a row per point and its rule."""
+        weights = {f"weight_{k + 1}": column for k, column in enumerate(self.directions.T)}
+        values = {self.x_label: self.x, self.y_label: self.y}
+        return data_frame(values | weights | {"threshold": self.thresholds}, backend)
+
     def __len__(self) -> int:
         return len(self.x)
 
@@ -92,6 +118,7 @@ def roc_curve(
     *,
     levels: Sequence[Number] | None = None,
     evaluate_on: Sample | None = None,
+    exact: bool = False,
     search: Search = None,
 ) -> Curve:
     """Return TPR over FPR, starting with the rule that rejects everything.
@@ -106,6 +133,10 @@ def roc_curve(
         rules that are best at these, and read there it is that of all rules.
     evaluate_on
         Read the rules tuned on `sample` on this sample instead.
+    exact
+        For two scores and more than some thousand rows: whether every rule on the curve must be
+        the best there is, not the best but for 5e-5 of each rate; see `Curve.error`, and `auroc`
+        for what it costs.
     search
         For two scores: `Exact()` (default) or `Grid(d)`, a grid of d angles.
 
@@ -124,10 +155,10 @@ def roc_curve(
     refuse_levels(levels)
     rows = with_ood("sample", sample)
     if isinstance(rows, SingleScore):
-        path = all_thresholds(rows.points)
+        path, error = all_thresholds(rows.points), 0.0
     else:
-        path = settled_stairs(rows, roc_stairs(rows, search), search)
-    return _curve(rows, from_nothing(path), axes, "previous", evaluate_on)
+        path, error = _settled(rows, roc_stairs(rows, search, error_of(exact)), search)
+    return replace(_curve(rows, from_nothing(path), axes, "previous", evaluate_on), error=error)
 
 
 @takes(sample=(Sample, Prepared, ScoreSource), evaluate_on=Sample)
@@ -137,6 +168,7 @@ def precision_recall_curve(
     levels: Sequence[Number] | None = None,
     ood_prior: Number | None = None,
     evaluate_on: Sample | None = None,
+    exact: bool = False,
     search: Search = None,
 ) -> Curve:
     """Return precision over recall, with ID as the positive class.
@@ -151,7 +183,7 @@ def precision_recall_curve(
     ood_prior
         Share of OOD inputs behind the precision; the share in `sample` by default. The curve
         carries it as `Curve.ood_prior`.
-    evaluate_on, search
+    evaluate_on, exact, search
         As in `roc_curve`.
 
     Examples
@@ -170,11 +202,11 @@ def precision_recall_curve(
     rows = with_ood("sample", sample)
     pi = prior(Rates(rows.points.totals), ood_prior)
     if isinstance(rows, SingleScore):
-        path = all_thresholds(rows.points)
+        path, error = all_thresholds(rows.points), 0.0
     else:
-        path = settled_stairs(rows, precision_stairs(rows, search), search)
+        path, error = _settled(rows, precision_stairs(rows, search, error_of(exact)), search)
     curve = _curve(rows, path, axes, "next", evaluate_on)
-    return replace(curve, ood_prior=pi)
+    return replace(curve, ood_prior=pi, error=error)
 
 
 @takes(sample=(Sample, Prepared), evaluate_on=Sample)
@@ -183,6 +215,7 @@ def ccr_fpr_curve(
     *,
     per: Per = "accepted",
     evaluate_on: Sample | None = None,
+    exact: bool = False,
     search: Search = None,
 ) -> Curve:
     """Return the correct classification rate over the FPR.
@@ -198,7 +231,7 @@ def ccr_fpr_curve(
         ``"accepted"``: correct among the accepted ID rows, 1 - selective risk, as in the
         paper; the curve starts with the first ID row accepted. ``"all"``: correct and
         accepted among all ID rows.
-    evaluate_on, search
+    evaluate_on, exact, search
         As in `roc_curve`.
 
     Examples
@@ -213,12 +246,14 @@ def ccr_fpr_curve(
             check_correctness(checked, per)
     if isinstance(rows, SingleScore):
         path = all_thresholds(rows.points)
-        path = from_nothing(path) if per == "all" else path.take(path.id > 0)
+        path, error = from_nothing(path) if per == "all" else path.take(path.id > 0), 0.0
     else:
-        best = best_ccr(rows, per, search)
+        best = best_ccr(rows, per, search, error_of(exact))
         path = settled_stairs(rows, best.rules, search)._replace(ood=best.start)
+        error = best.error
     ccr = _CurveAxis(f"CCR per {per} ID", lambda rates, m: rates.ccr(m.id, m.loss, per))
-    return _curve(rows, path, (_CurveAxis("FPR", _fpr), ccr), "previous", evaluate_on)
+    curve = _curve(rows, path, (_CurveAxis("FPR", _fpr), ccr), "previous", evaluate_on)
+    return replace(curve, error=error)
 
 
 @takes(sample=(Sample, Prepared, ScoreSource), evaluate_on=Sample)
@@ -228,6 +263,7 @@ def risk_coverage_curve(
     levels: Sequence[Number] | None = None,
     max_fpr: Number = 1,
     evaluate_on: Sample | None = None,
+    exact: bool = False,
     search: Search = None,
 ) -> Curve:
     """Return the selective risk over the coverage (TPR) of rules with FPR <= `max_fpr`.
@@ -244,7 +280,7 @@ def risk_coverage_curve(
         For a source: ascending bounds on the coverage, as in `roc_curve`.
     max_fpr
         In [0, 1]; a float means its shortest decimal. 1 is the curve known without OOD.
-    evaluate_on, search
+    evaluate_on, exact, search
         As in `roc_curve`.
 
     Examples
@@ -267,10 +303,16 @@ def risk_coverage_curve(
     max_ood = at_most(asked, sum(totals.ood), totals.ood_rounding)
     if isinstance(rows, SingleScore):
         path = all_thresholds(rows.points)
-        path = path.take((np.diff(path.id, prepend=0) > 0) & (path.ood <= max_ood))
+        path, error = path.take((np.diff(path.id, prepend=0) > 0) & (path.ood <= max_ood)), 0.0
     else:
-        path = settled_stairs(rows, risk_stairs(rows, search, max_ood), search)
-    return _curve(rows, path, axes, "next", evaluate_on)
+        stairs = risk_stairs(rows, search, max_ood, error_of(exact))
+        path, error = _settled(rows, stairs, search)
+    return replace(_curve(rows, path, axes, "next", evaluate_on), error=error)
+
+
+def _settled(prepared: Prepared, stairs: Stairs, search: Search) -> tuple[Rules, float]:
+    """Return the rules of a staircase with their final lines, and the larger of its gaps."""
+    return settled_stairs(prepared, stairs.rules, search), max(stairs.x_gap, stairs.y_gap)
 
 
 class _CurveAxis(NamedTuple):
@@ -298,7 +340,7 @@ def _curve(
     interpolation: Interpolation = "linear" if sample.n_scores == 1 else staircase_reading
     if evaluate_on is not None:
         points = comparable(sample, evaluate_on)
-        path, interpolation = accepted_by(points, path.lines), "none"
+        path, interpolation = accepted_by(evaluate_on, path.lines), "none"
     return _drawn(points.totals, path, axes, interpolation, sample.columns)
 
 

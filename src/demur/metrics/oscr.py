@@ -19,10 +19,17 @@ from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels import reference
 from demur.core.points import Points
 from demur.core.sample import Sample
-from demur.metrics.areas import area_under_ccr, area_under_steps
-from demur.metrics.rates import Per, Rates, check_correctness, tie_groups
+from demur.metrics.areas import (
+    CurveArea,
+    Per,
+    Rates,
+    area_under_ccr,
+    area_under_steps,
+    check_correctness,
+    error_of,
+    tie_groups,
+)
 from demur.metrics.rules import SingleScore, from_nothing, given
-from demur.tuning.directions import DIRECTION_SETS
 from demur.tuning.operating_points import (
     Lines,
     Rules,
@@ -35,10 +42,11 @@ from demur.tuning.operating_points import (
     sweep_along,
     swept_directions,
 )
-from demur.tuning.prepared import Prepared
-from demur.tuning.staircases import roc_stairs
+from demur.tuning.prepared import FEW, Prepared
+from demur.tuning.result import DIRECTION_SETS
+from demur.tuning.staircases import LevelRate, best_at_levels, is_searched, roc_stairs
 
-Height = Callable[[IntArray, IntArray], FloatArray]
+RateOf = Callable[[IntArray, IntArray], FloatArray]
 """What must be large, from accepted ID and loss mass; NaN where it is undefined."""
 
 
@@ -48,9 +56,17 @@ class Segments(NamedTuple):
     start: IntArray
     stop: IntArray
     rules: Rules
+    error: float = 0.0
+    """What the area under them may lack."""
 
 
-def oscr(sample: Sample | Prepared, *, per: Per = "accepted", search: Search = None) -> float:
+def oscr(
+    sample: Sample | Prepared,
+    *,
+    per: Per = "accepted",
+    exact: bool = False,
+    search: Search = None,
+) -> CurveArea:
     """Return the area under the correct classification rate over the FPR.
 
     The two definitions in use rank methods differently: name the one you report. Where no ID
@@ -66,9 +82,8 @@ def oscr(sample: Sample | Prepared, *, per: Per = "accepted", search: Search = N
         ``"accepted"``: correct among the accepted ID rows, 1 - selective risk, as in the
         paper. ``"all"``: correct and accepted among all ID rows, as in Dhamija et al. and in
         OpenOOD.
-    search
-        As in `auroc`. With two scores the exact area per accepted row takes time quadratic in
-        the number of rows: beyond some ten thousand a grid is the choice.
+    exact, search
+        As in `auroc`.
 
     Examples
     --------
@@ -80,44 +95,89 @@ def oscr(sample: Sample | Prepared, *, per: Per = "accepted", search: Search = N
     check_correctness(rows.sample, per)
     rates = Rates(rows.points.totals)
     if rates.ood == 0:
-        return math.nan
+        return CurveArea(math.nan)
     if isinstance(rows, Prepared):
-        best = best_ccr(rows, per, search)
+        best = best_ccr(rows, per, search, error_of(exact))
         if len(best.start) == 0:
-            return math.nan
+            return CurveArea(math.nan)
         edges = np.r_[0, best.stop[:-1], rates.ood]
-        return area_under_steps(edges, rates.ccr(best.rules.id, best.rules.loss, per), rates.ood)
-    return area_under_ccr(tie_groups(rows.points), rates, per)
+        ccr = rates.ccr(best.rules.id, best.rules.loss, per)
+        return CurveArea(area_under_steps(edges, ccr, rates.ood), best.error)
+    return CurveArea(area_under_ccr(tie_groups(rows.points), rates, per))
 
 
-def best_ccr(rows: SingleScore | Prepared, per: Per, search: Search) -> Segments:
+def best_ccr(
+    rows: SingleScore | Prepared, per: Per, search: Search, error: float = 0.0
+) -> Segments:
     """Return the rules that make up the envelope, by rising OOD mass.
 
     The last stops one above the total OOD mass, so that it includes an FPR of 1. Below the
-    first, no rule has a rate.
+    first, no rule has a rate. `error` is what the area may lack, where the sample is not small.
     """
     points, rates = rows.points, Rates(rows.points.totals)
     same_units = rates.totals.id_exponent == rates.totals.loss_exponent
-    if per == "all" and same_units and not is_swept(points, search) and isinstance(rows, Prepared):
-        return _most_correct(rows, search)
+    if isinstance(rows, Prepared) and not is_swept(points, search) and same_units:
+        if per == "all":
+            return _most_correct(rows, search, error)
+        if is_searched(rows, search):
+            return _searched(rows, error)
+    if len(points.scores) > FEW and error and not is_swept(points, search):
+        return _bracketed(points, per, error)
     return _best_at_equal_fpr(points, lambda nI, L: rates.ccr(nI, L, per), search)
 
 
-def _most_correct(prepared: Prepared, search: Search) -> Segments:
+def _most_correct(prepared: Prepared, search: Search, error: float) -> Segments:
     """Return the envelope per all ID: more correct rows cannot come with a smaller threshold.
 
     So it is a ROC curve of the correct rows. Its rules are given as accepting these alone.
     """
     points = prepared.points
     correct = replace(points, id=points.id - points.loss, loss=np.zeros_like(points.loss))
-    stairs = from_nothing(roc_stairs(prepared.reweighted(correct), search))
+    found = roc_stairs(prepared.reweighted(correct), search, error)
+    stairs = from_nothing(found.rules)
     # Of two rules with the same OOD mass the later has more ID.
     last = np.append(np.diff(stairs.ood) > 0, True)
     rules = stairs.take(last)
-    return Segments(rules.ood, np.append(rules.ood[1:], sum(points.totals.ood) + 1), rules)
+    # The TPR of the correct rows is more than their share of all ID.
+    return _segments(rules.ood, rules, points, found.error)
 
 
-def _best_at_equal_fpr(points: Points, height: Height, search: Search) -> Segments:
+def _segments(start: IntArray, rules: Rules, points: Points, error: float = 0.0) -> Segments:
+    return Segments(start, np.append(start[1:], sum(points.totals.ood) + 1), rules, error)
+
+
+def _searched(prepared: Prepared, error: float) -> Segments:
+    """Return the envelope per accepted ID by one search for all OOD masses."""
+    points = prepared.points
+    best = prepared.equal_fpr(DIRECTION_SETS["nonneg"], gap=error)
+    lines = np.column_stack([best.weights, best.v])
+    masses = np.column_stack([best.ood, best.correct, best.wrong])
+    change = np.append(True, (np.diff(masses, axis=0) != 0).any(axis=1))
+    first = np.flatnonzero(change & (best.rate >= 0))
+    stop = np.append(np.flatnonzero(change), len(change))
+    stop = stop[np.searchsorted(stop, first, side="right")]
+    known = _CandidateSegments(
+        first,
+        stop,
+        (best.correct + best.wrong)[first],
+        best.ood[first],
+        best.wrong[first],
+        lines[first].__getitem__,
+    )
+    axes = (_swept(points, direction) for direction in ((1.0, 0.0), (0.0, 1.0)))
+    rates = Rates(points.totals)
+    found = _envelope(chain([known], axes), lambda nI, L: rates.ccr(nI, L, "accepted"), points)
+    return found._replace(error=error)
+
+
+def _bracketed(points: Points, per: Per, error: float) -> Segments:
+    """Return what sorting along some directions finds, with the error that leaves."""
+    height = LevelRate.correct_of_all if per == "all" else LevelRate.correct_of_accepted
+    found = best_at_levels(points, height, error)
+    return _segments(found.start, found.rules, points, found.error)
+
+
+def _best_at_equal_fpr(points: Points, height: RateOf, search: Search) -> Segments:
     found = _envelope(_all_rules(points, search), height, points)
     if is_swept(points, search):
         return found
@@ -195,7 +255,7 @@ def _below(lines: Lines) -> Lines:
     return below
 
 
-def _envelope(batches: Iterable[_CandidateSegments], height: Height, points: Points) -> Segments:
+def _envelope(batches: Iterable[_CandidateSegments], height: RateOf, points: Points) -> Segments:
     # Start from one segment below all others, so that there are no gaps.
     start, stop = np.array([0]), np.array([sum(points.totals.ood) + 1])
     rules = Rules(start, start, start, np.zeros((1, points.scores.shape[1] + 1)))

@@ -31,8 +31,13 @@ from demur._arrays import BoolArray, FloatArray, takes
 from demur.core.models import ExpectedCost, RejectionModel
 from demur.core.rule import Rule
 from demur.errors import InvalidInputError
-from demur.population.bayes import FiniteProblem
-from demur.population.result import PopulationOptimum, assemble, direction, operating_point
+from demur.population.problems import (
+    FiniteProblem,
+    PopulationOptimum,
+    assemble,
+    direction,
+    operating_point,
+)
 from demur.population.thresholds import Bounds, infeasible_error, threshold_curve
 
 # Numbers closer than this, relative to their size, are equal up to rounding.
@@ -61,8 +66,9 @@ def optimum(
     Parameters
     ----------
     model
-        The least expected cost, or the least selective risk with bounds on TPR, FPR and precision:
-        `CostModel`, `TprFprModel`, `PrecisionRecallModel`.
+        The least expected cost, or the least selective risk with bounds on TPR, FPR and precision,
+        or the most TPR with bounds on selective risk and FPR: `CostModel`, `TprFprModel`,
+        `PrecisionRecallModel`, `RiskFprModel`.
     classifier
         Shape (n,), the class predicted at each input. The Bayes classifier, by default, is
         optimal under all of them; no other can do better.
@@ -89,6 +95,11 @@ def optimum(
         return _cost_optimum(problem, model, cost, classifier)
     if solver not in ("dual", "highs"):
         raise InvalidInputError(f'solver must be "dual" or "highs", got {solver!r}')
+    if model.objective == "tpr":
+        # Imported here, since it is built on what follows.
+        from demur.population.special_cases import most_tpr
+
+        return most_tpr(problem, model, classifier=classifier, solver=solver)
     return bounded_optimum(problem, model, classifier=classifier, solver=solver)
 
 
@@ -129,7 +140,7 @@ def _cost_optimum(
     )
 
 
-class _Inputs(NamedTuple):
+class Inputs(NamedTuple):
     """The inputs that a rule can accept: those with ID mass."""
 
     p_id: FloatArray
@@ -179,9 +190,9 @@ def bounded_optimum(
     usable = np.flatnonzero(np.isfinite(scores[:, 1]))
     p_id = problem.p_marginal[usable]
     room = p_id / bounds.min_tpr if bounds.min_tpr > 0 else np.full(len(p_id), np.inf)
-    inputs = _Inputs(p_id, scores[usable, 0], scores[usable, 1], room)
+    inputs = Inputs(p_id, scores[usable, 0], scores[usable, 1], room)
     solution = (
-        _solve(inputs, bounds.ratio)
+        least_risk(inputs, bounds.ratio)
         if solver == "dual"
         else _solve_by_highs(inputs.risk, inputs.ratio, inputs.room, bounds.ratio)
     )
@@ -202,7 +213,7 @@ class _Filled(NamedTuple):
     """The input that was filled up last, usually in part."""
 
 
-def _solve(inputs: _Inputs, ratio: float) -> tuple[float, FloatArray] | None:
+def least_risk(inputs: Inputs, ratio: float) -> tuple[float, FloatArray] | None:
     """Return mu and the accepted ID masses ``p_I w``, or None if the bounds cannot be met."""
     surest = _fill(inputs.room, inputs.risk, inputs.ratio)
     if inputs.ratio @ surest.mass <= ratio * (1 + _ROUNDING):
@@ -226,7 +237,7 @@ def _fill(room: FloatArray, key: FloatArray, then: FloatArray) -> _Filled:
 
 
 def _priced(
-    inputs: _Inputs, ratio: float, heavy: _Filled, light: _Filled
+    inputs: Inputs, ratio: float, heavy: _Filled, light: _Filled
 ) -> tuple[float, FloatArray]:
     """Solve the program through its dual, where the bound on OOD is active.
 
@@ -257,7 +268,7 @@ def _priced(
 
 
 def _equal_price(
-    inputs: _Inputs, heavy: _Filled, light: _Filled
+    inputs: Inputs, heavy: _Filled, light: _Filled
 ) -> tuple[float, FloatArray, BoolArray]:
     """Return the mu at which two solutions cost the same, and how far inputs are off.
 
@@ -279,7 +290,7 @@ def _equal_price(
     return mu, above, np.abs(above) > _ROUNDING * scale
 
 
-def _probabilities(mass: FloatArray, inputs: _Inputs, bounds: Bounds) -> FloatArray:
+def _probabilities(mass: FloatArray, inputs: Inputs, bounds: Bounds) -> FloatArray:
     """Return c(x), as large as allowed when the TPR is free."""
     share = bounds.min_tpr
     if share == 0:

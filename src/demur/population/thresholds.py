@@ -18,8 +18,8 @@ from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import exact
 from demur.core.wording import bound_text
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.population.bayes import FiniteProblem
-from demur.population.result import (
+from demur.population.problems import (
+    FiniteProblem,
     PopulationOptimum,
     assemble,
     combined_score,
@@ -31,6 +31,8 @@ from demur.population.result import (
 _ROUNDING = 1e-12
 _SENSES = {"tpr": True, "fpr": False, "precision": True}
 """Quantities that can be bounded here, and whether from below."""
+_RISK_SENSES = {"selective_risk": False, "fpr": False}
+"""The same where the TPR is to be large."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +109,8 @@ def best_threshold(
     Parameters
     ----------
     model
-        Least selective risk, with bounds on TPR, FPR and precision.
+        Least selective risk, with bounds on TPR, FPR and precision; or the most TPR, with bounds
+        on selective risk and FPR.
     mu
         Weight of the likelihood ratio, 0 to inf.
     classifier
@@ -129,10 +132,16 @@ def best_threshold(
     scores = problem.scores(classifier)
     values = combined_score(scores, _checked_mu(mu))
     curve = score_curve(problem, values, scores[:, 0])
-    found = candidates(curve, Bounds.of(model))
-    if len(found.row) == 0:
-        raise infeasible_error(model, curve)
-    best = np.lexsort((-found.tpr, found.loss / found.tpr))[0]
+    if model.objective == "tpr":
+        found = candidates(curve, Bounds.of_risk(model))
+        if len(found.row) == 0:
+            raise risk_infeasible(model, float(np.nanmin(curve.selective_risk)))
+        best = np.lexsort((found.loss, found.fpr, -found.tpr))[0]
+    else:
+        found = candidates(curve, Bounds.of(model))
+        if len(found.row) == 0:
+            raise infeasible_error(model, curve)
+        best = np.lexsort((-found.tpr, found.loss / found.tpr))[0]
     row = found.row[best]
     tied = values == curve.threshold[row + 1]
     c = np.where(tied, found.share[best], values <= curve.threshold[row]).astype(np.float64)
@@ -148,11 +157,31 @@ def _checked_mu(mu: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """tpr >= min_tpr, fpr <= max_fpr and fpr <= max_ratio * tpr."""
+    """tpr >= min_tpr, fpr <= max_fpr, fpr <= max_ratio * tpr and loss <= max_risk * tpr."""
 
     min_tpr: float
     max_fpr: float
     max_ratio: float
+    max_risk: float = math.inf
+
+    @classmethod
+    def of_risk(cls, model: RejectionModel) -> Bounds:
+        """Lower a model that asks for the most TPR with bounds on selective risk and FPR."""
+        known = model.objective == "tpr" and all(
+            _RISK_SENSES.get(bound.quantity) == bound.is_lower and not bound.is_of_part
+            for bound in model.bounds
+        )
+        if not known:
+            raise InvalidInputError(
+                "the most tpr is known with selective_risk and fpr at most a bound "
+                f"(RiskFprModel), got {model!r}"
+            )
+        asked = {
+            name: [float(b.value) for b in model.bounds if b.quantity == name]
+            for name in _RISK_SENSES
+        }
+        fpr, risk = min(asked["fpr"], default=1.0), min(asked["selective_risk"], default=math.inf)
+        return cls(0.0, fpr, math.inf, risk)
 
     @classmethod
     def of(cls, model: RejectionModel) -> Bounds:
@@ -217,6 +246,8 @@ def candidates(curve: ThresholdCurve, bounds: Bounds) -> Candidates:
     margins = [curve.tpr - bounds.min_tpr, curve.fpr - bounds.max_fpr]
     if math.isfinite(bounds.max_ratio):
         margins.append(curve.fpr - bounds.max_ratio * curve.tpr)
+    if math.isfinite(bounds.max_risk):
+        margins.append(curve.loss - bounds.max_risk * curve.tpr)
     parts = [vertices, *map(_crossings, margins)]
     row = np.concatenate([part[0] for part in parts])
     share = np.concatenate([part[1] for part in parts])
@@ -228,6 +259,8 @@ def candidates(curve: ThresholdCurve, bounds: Bounds) -> Candidates:
     met &= fpr <= bounds.max_fpr * (1 + _ROUNDING)
     if math.isfinite(bounds.max_ratio):
         met &= fpr <= bounds.max_ratio * tpr * (1 + _ROUNDING)
+    if math.isfinite(bounds.max_risk):
+        met &= loss <= bounds.max_risk * tpr * (1 + _ROUNDING) + _ROUNDING * _ROUNDING
     return Candidates(row[met], share[met], tpr[met], fpr[met], loss[met])
 
 
@@ -236,6 +269,16 @@ def _crossings(margin: FloatArray) -> tuple[IntArray, FloatArray]:
     before, after = margin[:-1], margin[1:]
     row = np.flatnonzero((np.sign(before) * np.sign(after)) < 0)
     return row, before[row] / (before[row] - after[row])
+
+
+def risk_infeasible(model: RejectionModel, least: float) -> InfeasibleError:
+    """Return the error that says which selective risk is the smallest."""
+    asked = " with ".join(bound_text(model, bound) for bound in model.bounds)
+    return InfeasibleError(
+        f"no rule reaches {asked}: the smallest selective_risk is {least:.4g}; relax a bound",
+        model=model,
+        attainable={"min_selective_risk": least},
+    )
 
 
 def infeasible_error(model: RejectionModel, curve: ThresholdCurve) -> InfeasibleError:

@@ -3,31 +3,93 @@
 One frontier with fine levels holds a best rule for every pair of bounds. Of these rules the
 page needs few: the best at each of its 101 x 101 levels of TPR and FPR, the best for every
 bound on precision at each level of recall, and the best for all costs.
+
+Numbers of a rule are rounded only as far as its counts stay.
+
+Between the last accepted and the first rejected row there is a gap. A rounded rule accepts the
+same rows if it shifts no value, and the threshold, by as much as the gap leaves room for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray
+from demur.core.box import BoxRule
 from demur.core.points import Points
-from demur.core.program import Totals, at_least
+from demur.core.program import Totals, at_least, at_most
+from demur.core.rates import AcceptedMasses, accepted_rows
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.scores import combine
+from demur.report.choices import all_best, widest_lines
 from demur.report.summary import Case
-from demur.tuning.frontier import PERCENT, Frontier, frontier
+from demur.tuning.frontier import PERCENT, frontier
+from demur.tuning.operating_points import Rules
+from demur.tuning.prepared import Prepared, counted, prepare
 from demur.tuning.result import Grid
+
+FEWEST, MOST = 3, 17
+"""Digits that are shown at least, and with which every float64 is itself."""
+
+
+def formula_digits(lines: FloatArray, samples: Sequence[Prepared]) -> IntArray:
+    """Return to how many digits each line (weights of doubts, threshold) may be rounded.
+
+    `samples` are the rows on which the counts must stay.
+    """
+    room = np.min([_room(lines, prepared) for prepared in samples], axis=0)
+    largest = np.max([_largest(prepared.sample) for prepared in samples], axis=0)
+    digits = np.full(len(lines), MOST)
+    for count in range(MOST - 1, FEWEST - 1, -1):
+        rounded = _rounded(lines, count)
+        with np.errstate(invalid="ignore"):
+            moved = np.abs(rounded - lines)
+        moved[~np.isfinite(lines)] = 0.0
+        # Sums in float64 may be off by a little more.
+        shift = moved[:, :-1] @ largest + moved[:, -1]
+        shift += 8 * np.finfo(float).eps * (np.abs(lines[:, :-1]) @ largest)
+        digits[(shift < room) & (digits == count + 1)] = count
+    return digits
+
+
+def _largest(sample: Sample) -> FloatArray:
+    """Return the largest size of each score, rows that are always rejected left out."""
+    scores = np.vstack([sample.id_scores, sample.ood_scores])
+    return np.asarray(np.abs(scores[np.isfinite(scores).all(axis=1)]).max(axis=0, initial=0.0))
+
+
+def _rounded(lines: FloatArray, digits: int) -> FloatArray:
+    flat = [float(f"{value:.{digits}g}") for value in lines.ravel().tolist()]
+    return np.array(flat).reshape(lines.shape)
+
+
+def _room(lines: FloatArray, prepared: Prepared) -> FloatArray:
+    """Return the distance of each threshold from the nearest value on either side."""
+    limits = lines[:, -1]
+    if lines.shape[1] == 2:
+        values = np.unique(prepared.points.scores[:, 0])
+        place = np.searchsorted(values, limits, side="right")
+        sides = np.column_stack(
+            [np.append(-np.inf, values)[place], np.append(values, np.inf)[place]]
+        )
+    else:
+        sides = prepared.beside(lines)
+    with np.errstate(invalid="ignore"):
+        room = np.minimum(limits - sides[:, 0], sides[:, 1] - limits)
+    return np.where(np.isneginf(limits), np.inf, room)
+
 
 # Up to so many ID and OOD rows, every count of rows is a level of the fine frontier.
 _MOST_ID, _MOST_OOD = 800, 600
 # Beyond, half as many levels lose less than the fourth digit of an objective.
 _TPR_LEVELS, _FPR_LEVELS = 400, 300
 _COST_STEPS = 100
+# What rules and their counts may take of a page of 2 MB.
+_PAGE_BYTES = 1_500_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +126,12 @@ class Explorer:
     """The largest cost of rejecting an ID input that the page offers."""
     exact: bool
     """Whether all directions were searched, not a grid of angles."""
+    complete: bool
+    """Whether the best rule for any bounds and costs is among them."""
+    widest: bool
+    """Whether each is the very rule that `tune` returns for its counts."""
+    digits: IntArray
+    """To how many digits the numbers of each rule may be rounded, so that its counts stay."""
 
     @property
     def has_ood(self) -> bool:
@@ -78,42 +146,113 @@ class Explorer:
 
 def explore(case: Case) -> Explorer:
     """Collect the rules of the page for a sample and the rule tuned on it."""
-    sample, held_out = case.sample, case.held_out
+    sample = case.sample
     cost = _largest_cost(sample)
-    points = Points.of(sample, "worst")
-    lines, cells = _candidates(case, points, cost)
+    if isinstance(case.rule, BoxRule):
+        return _only(case, case.rule, cost)
+    prepared = prepare(sample, ood=case.ood)
+    # Masses of the OOD sets apart, on the rows tuned on and on the others.
+    rows = (
+        prepared.reweighted(Points.of(sample, "worst"))
+        if sample.n_scores == 2
+        else (counted(sample, "worst"))
+    )
+    fresh = None if case.held_out is None else counted(case.held_out, "worst")
+    found = all_best(case, prepared)
+    if found is None:
+        lines, cells = _candidates(case, prepared, rows, cost)
+    else:
+        lines = found.lines
+        cells = _cells(prepared, lines)
     nothing = [1.0, *[0.0] * (sample.n_scores - 1), -np.inf]
-    tuned = case.rule.for_doubts(sample.columns)
-    lines, cells = _with_tuned(points, np.vstack([lines, nothing]), cells, tuned)
+    shown = case.rule.for_doubts(sample.columns)
+    lines, cells = _with_shown(case, rows, np.vstack([lines, nothing]), cells, shown)
     raw = np.column_stack([sample.columns.as_doubts(lines[:, :-1]) + 0.0, lines[:, -1]])
     return Explorer(
         lines=raw,
-        tuned=count(points, lines),
-        held_out=None if held_out is None else count(Points.of(held_out, "worst"), lines),
+        tuned=count(rows, lines),
+        held_out=None if fresh is None else count(fresh, lines),
         cells=cells,
         start=len(lines) - 1,
         worst=case.worst,
         max_reject_cost=cost,
         exact=not isinstance(case.search, Grid) or sample.n_scores == 1,
+        complete=found is not None,
+        widest=found.widest if found is not None else _is_searched(case),
+        digits=formula_digits(lines, [rows] if fresh is None else [rows, fresh]),
     )
 
 
-def _candidates(case: Case, points: Points, largest_cost: float) -> tuple[FloatArray, IntArray]:
-    """Return the rules that are best for some bounds or costs, and which one each cell has."""
+def _only(case: Case, rule: BoxRule, cost: float) -> Explorer:
+    """Return a box as the one rule there is."""
+    samples = [case.sample] if case.held_out is None else [case.sample, case.held_out]
+    counts = [_box_counts(rule, sample) for sample in samples]
+    return Explorer(
+        lines=np.array([[*rule.limits, rule.threshold]]),
+        tuned=counts[0],
+        held_out=None if case.held_out is None else counts[1],
+        cells=np.full((101, 101), -1),
+        start=0,
+        worst=case.worst,
+        max_reject_cost=cost,
+        exact=True,
+        complete=False,
+        widest=True,
+        digits=np.array([_box_digits(rule, samples)]),
+    )
+
+
+def _box_counts(rule: BoxRule, sample: Sample) -> Counts:
+    points = Points.of(sample, "worst")
+    accepted = AcceptedMasses.of(rule, points, sample.columns)
+    ood = np.array(accepted.ood, np.int64).reshape(-1, 1)
+    return Counts(np.array([accepted.id]), np.array([accepted.loss]), ood, points.totals)
+
+
+def _box_digits(rule: BoxRule, samples: Sequence[Sample]) -> int:
+    """Return to how many digits limits may be rounded, so that they accept the same rows."""
+    accepted = [accepted_rows(rule, sample) for sample in samples]
+    for digits in range(FEWEST, MOST):
+        limits = _rounded(np.array([rule.limits]), digits)[0]
+        rounded = replace(rule, limits=tuple(limits.tolist()))
+        again = [accepted_rows(rounded, sample) for sample in samples]
+        pairs = zip(accepted, again, strict=True)
+        if all(np.array_equal(a, b) for one, two in pairs for a, b in zip(one, two, strict=True)):
+            return digits
+    return MOST
+
+
+def _cells(prepared: Prepared, lines: FloatArray) -> IntArray:
+    """Return which of some rules, the best first, is best for each pair of percent bounds."""
+    counts, totals = count(prepared, lines), prepared.points.totals
+    levels = [at_least(level, totals.id, totals.id_rounding) for level in PERCENT]
+    row = np.searchsorted(levels, counts.id, side="right") - 1
+    column = np.zeros(len(lines), np.int64)
+    for mass, total in zip(counts.ood_sets, totals.ood, strict=True):
+        most = [at_most(level, total, totals.ood_rounding) for level in PERCENT]
+        column = np.maximum(column, np.searchsorted(most, mass))
+    grid = np.full((101, 101), len(lines))
+    np.minimum.at(grid, (row, column), np.arange(len(lines)))
+    grid = np.minimum.accumulate(grid[::-1], axis=0)[::-1]
+    grid = np.minimum.accumulate(grid, axis=1)
+    return np.where(grid < len(lines), grid, -1)
+
+
+def _candidates(
+    case: Case, prepared: Prepared, rows: Prepared, largest_cost: float
+) -> tuple[FloatArray, IntArray]:
+    """Return the rules that are best for some bounds or costs, and which one each cell has.
+
+    `rows` are those of `prepared` with the masses of the OOD sets apart.
+    """
     sample = case.sample
     tprs = _levels(sample.n_id, _evenly(sample.n_id))
     fprs = _levels(sample.n_ood, _densest_at_zero(sample.n_ood))
     surface = frontier(
-        sample,
-        min_tpr=tprs,
-        max_fpr=fprs,
-        directions=case.directions,
-        search=case.search,
-        ood=case.ood,
+        prepared, min_tpr=tprs, max_fpr=fprs, directions=case.directions, search=case.search
     )
-    lines, cells, counts = _distinct(surface, Points.of(sample, "pooled").totals)
-    if case.worst:
-        counts = count(points, lines)
+    rules, cells = _distinct(*surface.found())
+    counts = _counts_of(rules, prepared) if not case.worst else count(rows, rules.lines)
     cells = cells[np.ix_(_percent_of(tprs), _percent_of(fprs))]
     kept = np.unique(
         np.concatenate(
@@ -124,7 +263,33 @@ def _candidates(case: Case, points: Points, largest_cost: float) -> tuple[FloatA
             ]
         )
     )
-    return lines[kept], np.where(cells < 0, -1, np.searchsorted(kept, cells))
+    kept = _few_enough(kept, np.unique(cells[cells >= 0]), _most_rules(case))
+    rules = rules.take(kept)
+    cells = np.where(cells < 0, -1, np.searchsorted(kept, cells))
+    if not _is_searched(case):
+        return rules.lines, cells
+    return widest_lines(case, prepared, rules, counts.ood_sets[:, kept]), cells
+
+
+def _most_rules(case: Case) -> int:
+    """Return how many rules a page has room for: each has its line, and counts for every set."""
+    counts = 4 * (2 + len(case.sample.ood_sets)) * (1 if case.held_out is None else 2)
+    line = 8 * (case.sample.n_scores + 1) + 1
+    return int(_PAGE_BYTES / ((line + counts) * 4 / 3))
+
+
+def _few_enough(rules: IntArray, needed: IntArray, most: int) -> IntArray:
+    """Return at most so many rules: those needed, and of the others some, evenly spread."""
+    others = np.setdiff1d(rules, needed)
+    room = max(0, most - len(needed))
+    if len(others) > room:
+        others = others[np.linspace(0, len(others) - 1, room).round().astype(int)]
+    return np.union1d(needed, others)
+
+
+def _is_searched(case: Case) -> bool:
+    """Return whether every rule of the page can be had as `tune` returns it."""
+    return case.sample.n_scores == 2 and not isinstance(case.search, Grid)
 
 
 def _levels(rows: int, counts: Iterable[int]) -> list[Fraction]:
@@ -152,33 +317,30 @@ def _densest_at_zero(rows: int) -> Iterable[int]:
     return {*range(half), *np.geomspace(half, rows, half).round().astype(int).tolist()}
 
 
-def _distinct(surface: Frontier, totals: Totals) -> tuple[FloatArray, IntArray, Counts]:
-    """Return the different rules of a frontier as lines, which one each cell has, and counts."""
-    shape = surface.selective_risk.shape
-    accepted = [surface.accepted_id, surface.accepted_ood, surface.accepted_loss]
-    exponents = [totals.id_exponent, totals.ood_exponent, totals.loss_exponent]
-    keys = np.stack([np.ldexp(a.ravel(), e) for a, e in zip(accepted, exponents, strict=True)])
-    able = np.flatnonzero(~np.isnan(keys[0]))
-    order = able[np.lexsort(keys[:, able])]
-    new = np.append(True, (np.diff(keys[:, order], axis=1) != 0).any(axis=0))[: len(order)]
-    cells = np.full(keys.shape[1], -1)
-    cells[order] = np.cumsum(new) - 1
-    first = order[new]
-    directions = surface.directions.reshape(len(cells), -1)[first]
-    lines = np.column_stack([directions, surface.thresholds.ravel()[first]])
-    id_, ood, loss = keys[:, first].astype(np.int64)
-    return lines, cells.reshape(shape), Counts(id_, loss, ood[None], totals)
+def _distinct(rules: Rules, cells: IntArray) -> tuple[Rules, IntArray]:
+    """Return one of the rules that accept the same masses, and which one each cell has."""
+    masses = np.column_stack([rules.id, rules.ood, rules.loss])
+    _, first, number = np.unique(masses, axis=0, return_index=True, return_inverse=True)
+    return rules.take(first), np.append(number.ravel(), -1)[cells]
 
 
-def _with_tuned(
-    points: Points, lines: FloatArray, cells: IntArray, rule: Rule
+def _counts_of(rules: Rules, prepared: Prepared) -> Counts:
+    """Return the masses that rules come with, those of all OOD sets together."""
+    return Counts(rules.id, rules.loss, rules.ood[None], prepared.points.totals)
+
+
+def _with_shown(
+    case: Case, rows: Prepared, lines: FloatArray, cells: IntArray, rule: Rule
 ) -> tuple[FloatArray, IntArray]:
-    """Put the tuned rule last; it takes the place of one that accepts the same masses.
+    """Put the rule that the page is about last.
 
-    Of the rules with these masses it is the one with the widest margin.
+    If it was tuned it takes the place of one that accepts the same masses: of the rules with
+    these masses it is the one with the widest margin.
     """
     lines = np.vstack([lines, [*rule.direction, rule.threshold]])
-    counts = count(points, lines)
+    if not case.is_choice:
+        return lines, cells
+    counts = count(rows, lines)
     masses = np.vstack([counts.id, counts.loss, counts.ood_sets])
     same = (masses == masses[:, -1:]).all(axis=0)
     same[-1] = False
@@ -197,26 +359,10 @@ def _largest_cost(sample: Sample) -> float:
     return float(next(m * unit for m in (1, 2, 5, 10) if m * unit >= largest))
 
 
-def count(points: Points, lines: FloatArray) -> Counts:
-    """Return the masses that each line (direction and threshold) accepts.
-
-    `points` keeps the OOD sets apart.
-    """
-    masses = np.vstack([points.id, points.loss, points.ood])
-    accepted = np.zeros((len(masses), len(lines)), np.int64)
-    directions, which = np.unique(lines[:, :-1], axis=0, return_inverse=True)
-    by_direction = np.argsort(which, kind="stable")
-    ends = np.searchsorted(which[by_direction], np.arange(len(directions) + 1))
-    for direction, start, stop in zip(directions, ends[:-1], ends[1:], strict=True):
-        rows = by_direction[start:stop]
-        rows = rows[np.argsort(lines[rows, -1])]
-        # The first threshold that accepts each point.
-        first = np.searchsorted(lines[rows, -1], combine(direction, points.scores))
-        for total, mass in zip(accepted, masses, strict=True):
-            # Masses add up to less than 2**52, so floats hold the sums exactly.
-            added = np.bincount(first, weights=mass, minlength=len(rows) + 1)
-            total[rows] = np.cumsum(added[: len(rows)])
-    return Counts(accepted[0], accepted[1], accepted[2:], points.totals)
+def count(rows: Prepared, lines: FloatArray) -> Counts:
+    """Return the masses that each line (direction and threshold) accepts."""
+    id_, loss, *ood = rows.count(lines).T
+    return Counts(id_, loss, np.array(ood, np.int64).reshape(-1, len(lines)), rows.points.totals)
 
 
 def _best_at_any_precision(counts: Counts, *, worst: bool) -> IntArray:
@@ -228,7 +374,7 @@ def _best_at_any_precision(counts: Counts, *, worst: bool) -> IntArray:
     totals = counts.totals
     if sum(totals.ood) == 0 or len(counts.id) == 0:
         return np.empty(0, np.int64)
-    quotient = _fpr(counts, worst=worst) / counts.id
+    quotient = bounded_fpr(counts, worst=worst) / counts.id
     rank = np.empty(len(quotient), np.int64)
     rank[np.lexsort((quotient, -counts.id, counts.loss / counts.id))] = np.arange(len(rank))
     order = np.lexsort((rank, quotient))
@@ -275,7 +421,8 @@ def _above(x: FloatArray, y: FloatArray, a: int, b: int, c: int) -> bool:
     return bool((y[b] - y[a]) * (x[c] - x[a]) >= (y[c] - y[a]) * (x[b] - x[a]))
 
 
-def _fpr(counts: Counts, *, worst: bool) -> FloatArray:
+def bounded_fpr(counts: Counts, *, worst: bool) -> FloatArray:
+    """Return the FPR that bounds are about: of all OOD rows, or the largest of a set."""
     totals = np.array(counts.totals.ood, float)
     if not worst:
         return np.asarray(counts.ood / totals.sum())

@@ -14,20 +14,45 @@ from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 from demur.core import wording
+from demur.core.box import BoxRule
 from demur.core.sample import POOLED_NAME
-from demur.core.wording import Range, sentence
+from demur.core.wording import Range
 from demur.errors import MissingExtraError
 from demur.report.comparison import ComparedMetric, ComparedSet
-from demur.report.page_data import first_mode, modes, page_data, page_json, sliders, start
+from demur.report.drawings import drawings
+from demur.report.page_data import (
+    DIALECTS,
+    beside,
+    controls,
+    first_mode,
+    modes,
+    page_data,
+    page_json,
+    sql_templates,
+    start,
+)
 from demur.report.plain import prior_text
-from demur.report.summary import Seen
+from demur.report.summary import WORST_FPR, Seen, rate_title
+from demur.report.verdict import bound_state
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
     from demur.report.report import Report
 
-SCRIPTS = ("rules.js", "chart.js", "plots.js", "wording.js", "explorer.js")
+SCRIPTS = (
+    "decimals.js",
+    "rules.js",
+    "program.js",
+    "wording.js",
+    "chart.js",
+    "plane.js",
+    "plots.js",
+    "state.js",
+    "controls.js",
+    "downloads.js",
+    "explorer.js",
+)
 
 
 def render(report: Report) -> str:
@@ -37,16 +62,18 @@ def render(report: Report) -> str:
     columns = _columns(report)
     page = _environment().get_template("page.html")
     css = _asset("page.css")
-    # Wrapped, so that no name of ours meets one of the browser's.
-    js = '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "\n})();\n"
+    # Wrapped, so that no name of ours meets one of the browser's. A box needs no script.
+    scripts = () if report.is_box else SCRIPTS
+    js = '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in scripts) + "\n})();\n"
     return page.render(
         report=report,
         policy=_policy(css, js),
         version=version("demur"),
         css=css,
         js=js,
-        data=page_json(page_data(report)),
-        asked=sentence(report.model),
+        data="null" if report.is_box else page_json(page_data(report)),
+        asked=report.asked,
+        asked_briefly=wording.paper_text(report.model),
         columns=columns,
         rate_keys=list(dict.fromkeys(key for _, seen in columns for key in seen.rates)),
         figures=_key_figures(report),
@@ -55,9 +82,17 @@ def render(report: Report) -> str:
         limits=_limits(report),
         scales=_scales(report),
         modes=modes(report),
+        controls=controls(report),
+        beside=beside(report),
         first_mode=first_mode(report),
         start=start(report),
         number_rows=_number_rows(report),
+        contents=_contents(report),
+        states=_states(report),
+        drawings=drawings(report),
+        dialects=DIALECTS,
+        has_sql=sql_templates(report.rule) is not None,
+        digits=int(report.explorer.digits[report.explorer.start]),
     )
 
 
@@ -75,12 +110,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    words = ("amount", "digits_of", "number", "outwards", "percent", "range_parts", "rule_text")
+    words = ("amount", "digits_of", "number", "outwards", "percent", "range_parts", "rule_parts")
     environment.globals |= {name: getattr(wording, name) for name in (*words, "score_titles")}
     environment.globals |= {
         "prior_text": prior_text,
         "rank_chart": RankChart.of,
-        "sliders": sliders,
+        "bound_state": bound_state,
+        "rate_title": rate_title,
     }
     environment.filters["minus"] = lambda text: text.replace("-", wording.MINUS)
     return environment
@@ -118,7 +154,9 @@ def _key_figures(report: Report) -> list[tuple[str, str, bool]]:
     """Return the numbers that matter: title, name of the rate, whether it is shown in per cent."""
     rates, share = report.judged.rates, report.zero_one
     cards = [("ID inputs accepted (TPR)", "TPR", True)]
-    if "FPR" in rates:
+    if WORST_FPR in rates:
+        cards.append(("OOD accepted, worst set (FPR)", WORST_FPR, True))
+    elif "FPR" in rates:
         cards.append(("OOD inputs accepted (FPR)", "FPR", True))
     risk = "Wrong among accepted ID" if share else "Selective risk"
     cards.append((risk, "selective risk", share))
@@ -129,16 +167,51 @@ def _key_figures(report: Report) -> list[tuple[str, str, bool]]:
 def _facts(report: Report) -> dict[str, str]:
     """Return the rule in full precision, and how it was found."""
     rule = report.rule
-    facts = {"Asked for": sentence(report.model)}
-    for name, weight in zip(wording.score_titles(rule), rule.direction, strict=True):
-        facts[f"weight of {name}"] = repr(weight)
-    facts["threshold"] = repr(rule.threshold)
-    of_what = " and directions searched" if len(rule.direction) == 2 else ""
+    facts = {"Asked for": report.asked}
+    what = "thresholds"
+    if isinstance(rule, BoxRule):
+        for name, limit in zip(wording.score_titles(rule), rule.limits, strict=True):
+            facts[f"limit of {name}"] = repr(limit)
+        what = "boxes"
+    else:
+        for name, weight in zip(wording.score_titles(rule), rule.direction, strict=True):
+            facts[f"weight of {name}"] = repr(weight)
+        facts["threshold"] = repr(rule.threshold)
+        what += " and directions searched" if len(rule.direction) == 2 else ""
     proven = {
-        "optimal": f"proven best of all thresholds{of_what}",
+        "optimal": f"proven best of all {what}",
         "grid": "best on a grid of angles",
+        "unresolved": "best that float64 was seen to tell apart; thinner half-planes are better",
     }
-    return facts | {"search": proven.get(report.certificate.status, "stopped early")}
+    search = proven.get(report.certificate.status, "stopped early")
+    if report.unmet is not None:
+        search = "no rule meets the bounds; this one comes nearest"
+    elif not report.is_optimum:
+        search = "tuned with a guarantee"
+    return facts | {"search": search}
+
+
+def _states(report: Report) -> dict[str, str]:
+    """Return of each bound whether it is proven, seen to be met, or missed."""
+    if report.verdict.state == "proven" and not report.is_optimum:
+        return {bound.text: "proven" for bound in report.bounds}
+    fresh = report.held_out is not None
+    return {b.text: bound_state(b, report.judged, fresh=fresh) or "unknown" for b in report.bounds}
+
+
+def _contents(report: Report) -> dict[str, str]:
+    """Return the sections of the page by their places."""
+    sections = {
+        "decision": "Decision",
+        "explorer": "The scores" if report.is_box else "Explore other bounds",
+        "promises": "What you can promise",
+        "rule": "The rule in full",
+    }
+    if report.comparison is not None:
+        sections["methods"] = "Methods compared"
+    if report.doubtful is not None:
+        sections["rows"] = "Rows nearest to the boundary"
+    return sections | {"words": "Words used here"}
 
 
 def _interval_note(report: Report) -> str:
@@ -155,9 +228,11 @@ def _interval_note(report: Report) -> str:
 
 def _limits(report: Report) -> dict[str, float]:
     """Return the bounds of the model by the name of the column of promises they belong to."""
+    columns = {bound: bound.rate for bound in report.bounds if not bound.bound.is_of_part}
+    named = {WORST_FPR: "FPR"}
     return {
-        "precision" if bound.rate.startswith("precision") else bound.rate: bound.limit
-        for bound in report.bounds
+        "precision" if rate.startswith("precision") else named.get(rate, rate): bound.limit
+        for bound, rate in columns.items()
     }
 
 
@@ -174,7 +249,10 @@ def _scales(report: Report) -> dict[str, RateScale]:
 def _number_rows(report: Report) -> list[tuple[str, str, str | None]]:
     """Return the rows of the explorer's table: key, title, and the name of a user behind it."""
     explorer = report.explorer
-    rows: list[tuple[str, str, str | None]] = [("tpr", "TPR", None), ("fpr", "FPR", None)]
+    pooled = " of all OOD together" if explorer.worst else ""
+    rows: list[tuple[str, str, str | None]] = [("tpr", "TPR", None), ("fpr", f"FPR{pooled}", None)]
+    if explorer.worst:
+        rows.insert(1, ("worst", WORST_FPR, None))
     named = report.ood_sets != (POOLED_NAME,)
     if named and explorer.held_out is not None:
         # Held-out rows may come from other sets, which have no common row in the table.
@@ -183,7 +261,7 @@ def _number_rows(report: Report) -> list[tuple[str, str, str | None]]:
         rows += [(f"set{i}", "FPR of ", name) for i, name in enumerate(report.ood_sets)]
     titles = {
         "risk": "selective risk",
-        "precision": "precision",
+        "precision": "precision at prior ",
         "cost": "expected cost",
         "accepted-id": "ID accepted",
         "rejected-id": "ID rejected",
@@ -194,7 +272,8 @@ def _number_rows(report: Report) -> list[tuple[str, str, str | None]]:
     rows += [(key, title, None) for key, title in titles.items()]
     if explorer.has_ood:
         return rows
-    return [row for row in rows if "ood" not in row[0] and row[0] not in ("fpr", "set0")]
+    lacking = ("fpr", "set0", "precision")
+    return [row for row in rows if "ood" not in row[0] and row[0] not in lacking]
 
 
 class RateMarks(NamedTuple):

@@ -15,15 +15,15 @@ from demur.core.wording import (
     percent,
     range_text,
     rule_text,
-    sentence,
     strict,
 )
+from demur.guarantees.bootstrapping import Bootstrap, ResampledRate
 from demur.guarantees.certified_tuning import CertifiedTuning
 from demur.guarantees.prior import PriorEstimate
-from demur.guarantees.resampling.bootstrap import Bootstrap, ResampledRate
-from demur.guarantees.resampling.cross import CrossTuning
+from demur.guarantees.retuning import CrossTuning
 from demur.report.comparison import MethodComparison
 from demur.report.explorer import Counts, Explorer
+from demur.report.summary import rate_title
 
 if TYPE_CHECKING:
     from demur.report.promises import Promises
@@ -34,10 +34,12 @@ _WIDTH = 98
 
 def report_text(report: Report) -> str:
     """Return the decision, the numbers, the cautions and the comparison of a report."""
+    digits = int(report.explorer.digits[report.explorer.start])
     parts = [
         report.title,
+        _wrapped(f"{report.verdict.title}. {report.verdict.text}"),
         _wrapped(f"{report.decision} {report.evidence}"),
-        f"Accept when {rule_text(report.rule)}\n({sentence(report.model)})",
+        f"Accept when {rule_text(report.rule, digits)}\n({report.asked})",
         _point(report),
         _promises(report.promises),
         "\n".join(_wrapped(f"{c.level.upper()}: {c.text}") for c in report.cautions),
@@ -61,7 +63,7 @@ def _point(report: Report) -> str:
             if rate is not None and rate.interval is not None and seen is report.held_out:
                 text += f" [{', '.join(outwards(rate.interval.low, rate.interval.high))}]"
             cells.append(text)
-        rows.append([key, *cells])
+        rows.append([rate_title(key, worst=report.explorer.worst), *cells])
     found = [seen for _, seen in columns]
     id_counts = [(seen.point.accepted_id, seen.id_total) for seen in found]
     ood_counts = [(seen.point.accepted_ood, seen.ood_total) for seen in found]
@@ -95,7 +97,7 @@ def _comparison(found: MethodComparison) -> str:
             cells = []
             for metric in found.metrics:
                 text = number(values[metric.name], metric.digits).replace("undefined", "unable")
-                best = len(block.values) > 1 and block.ranks[method].get(metric.name) == 1
+                best = block.standing.best.get(metric.name) == method
                 cells.append(text + ("*" if best else " "))
             rows.append([method, *cells])
         parts.append("\n".join([_aligned(rows), *block.disagreements]))
@@ -121,12 +123,14 @@ def report_data(report: Report) -> dict[str, Any]:
     """Return a report as nested dicts, lists, numbers and texts."""
     from importlib.metadata import version
 
+    digits = int(report.explorer.digits[report.explorer.start])
     data: dict[str, Any] = {
         "demur": version("demur"),
         "title": report.title,
+        "verdict": {"state": report.verdict.state, "text": report.verdict.text},
         "decision": report.decision,
         "evidence": report.evidence,
-        "rule": rule_data(report.rule) | {"text": rule_text(report.rule)},
+        "rule": rule_data(report.rule) | {"text": rule_text(report.rule, digits)},
         "model": report.model.to_data(),
         "certificate": asdict(report.certificate),
         "confidence": report.confidence,
@@ -138,7 +142,7 @@ def report_data(report: Report) -> dict[str, Any]:
         "comparison": None if report.comparison is None else report.comparison.as_dict(),
         "doubtful": None if report.doubtful is None else asdict(report.doubtful),
         "command": report.command,
-        "explorer": _explorer(report.explorer),
+        "explorer": None if report.is_box else _explorer(report.explorer),
     }
     result: dict[str, Any] = strict(data)
     return result
@@ -151,6 +155,7 @@ def _explorer(explorer: Explorer) -> dict[str, Any]:
         "held_out": None if explorer.held_out is None else _counts(explorer.held_out),
         "cells": explorer.cells.tolist(),
         "start": explorer.start,
+        "complete": explorer.complete,
     }
 
 
@@ -207,6 +212,8 @@ def guarantee_data(found: CertifiedTuning) -> dict[str, Any]:
         "confidence": found.confidence,
         "selective_risk": found.selective_risk,
         "expected_cost": found.expected_cost,
+        "objective": found.objective,
+        "method": found.method,
         "rule": rule_data(found.rule),
         "rows": asdict(found.sizes),
         "tested": asdict(found.point),
@@ -224,6 +231,7 @@ def prior_data(found: PriorEstimate) -> dict[str, Any]:
         "estimate": found.estimate,
         "low": found.interval.low,
         "high": found.interval.high,
+        "likely": None if found.likely is None else asdict(found.likely),
         "accepted_share": found.accepted_share,
         "confidence": found.confidence,
         "consistent": found.consistent,
@@ -239,8 +247,12 @@ def prior_text(found: PriorEstimate) -> str:
             "so nothing in this report is sure to hold for them."
         )
     low, high = outwards(100 * found.interval.low, 100 * found.interval.high, 1)
+    likely = found.likely
+    about = ""
+    if likely is not None:
+        about = f", approximately {percent(likely.low)} to {percent(likely.high)}"
     return (
-        f"{seen} Given its TPR and FPR, between {low}{PERCENT_SIGN} and "
+        f"{seen} By their scores, between {low}{PERCENT_SIGN} and "
         f"{high}{PERCENT_SIGN} of them are OOD ({100 * found.confidence:g} % "
-        f"confidence; best guess {percent(found.estimate)})."
+        f"confidence; best guess {percent(found.estimate)}{about})."
     )

@@ -8,18 +8,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from demur.core.models import Quantity, RejectionModel
-from demur.core.rates import OperatingPoint
+from demur.core.rates import OperatingPoint, evaluate
+from demur.core.rule import Rule
 from demur.core.wording import PERCENT_SIGN, RATE_NAMES, Range, rule_text
 from demur.errors import InfeasibleError, InvalidInputError
+from demur.guarantees.bootstrapping import Bootstrap
 from demur.guarantees.certified_rule import Certified
 from demur.guarantees.certified_tuning import CertifiedTuning
 from demur.guarantees.intervals import Interval, Prior, cost_range, precision_range, prior_range
 from demur.guarantees.prior import PriorEstimate
-from demur.guarantees.resampling.bootstrap import Bootstrap
-from demur.guarantees.resampling.cross import CrossTuning
+from demur.guarantees.retuning import CrossTuning
+from demur.guarantees.splits import EVERY_ID_ONCE
 from demur.report.plain import bootstrap_data, cross_data, guarantee_data, prior_data
-from demur.report.summary import Case, Seen, certify_on
-from demur.tuning.result import Tuning
+from demur.report.summary import WORST_FPR, Case, Seen, certify_on
 
 _HOW_TO_ASK = {
     "cross": "cross-validation (--folds 5, cross=)",
@@ -75,6 +76,8 @@ class Promises:
     prior: PriorEstimate | None
     missing: tuple[str, ...]
     """What was not asked for, and how to ask."""
+    worst: bool
+    """Whether FPR and precision are those of the worst OOD set."""
 
     @property
     def columns(self) -> list[str]:
@@ -83,7 +86,9 @@ class Promises:
         return [name for name in names if any(name in s.rates for s in self.statements)]
 
     def column_title(self, name: str) -> str:
-        """Return the name of a rate, with the prior it depends on."""
+        """Return the name of a rate, whose it is, and the prior it depends on."""
+        if self.worst and name == "FPR":
+            return "FPR of the worst set"
         if name not in ("precision", "expected cost") or self.priors is None:
             return name
         low, high = self.priors.low, self.priors.high
@@ -102,25 +107,30 @@ class Promises:
 def promises(case: Case, evidence: PromiseEvidence, held_out: Seen | None) -> Promises:
     """Put together what may be said of a tuned rule."""
     model = case.model
-    _check(case.tuning, evidence)
+    _check(case, evidence)
     priors = prior_range(model, evidence.prior_range)
-    found: list[Statement | None] = [_seen_when_tuned(case.tuning.point, model, priors)]
+    point = evaluate(case.rule, case.sample, model=model)
+    found: list[Statement | None] = [_seen_when_tuned(case, point, priors)]
     if evidence.cross is not None:
         found.append(_cross_validated(evidence.cross, priors))
     if evidence.bootstrap is not None:
         found.append(_resampled(evidence.bootstrap))
     if held_out is not None:
-        found += [_seen_held_out(held_out, model, priors), _certified(case, priors)]
+        found += [_seen_held_out(case, held_out, priors), _certified(case, priors)]
     if evidence.guaranteed is not None:
-        found.append(_guaranteed(evidence.guaranteed))
+        found.append(_guaranteed(evidence.guaranteed, case.rule))
     statements = tuple(statement for statement in found if statement is not None)
     keys = [statement.key for statement in statements]
-    missing = tuple(text for key, text in _HOW_TO_ASK.items() if key not in keys)
-    return Promises(statements, priors, evidence.prior_estimate, missing)
+    how = dict(_HOW_TO_ASK)
+    if case.worst:
+        how["cross"] = "cross-validation, which there is none of for bounds on every OOD set"
+    missing = tuple(text for key, text in how.items() if key not in keys)
+    return Promises(statements, priors, evidence.prior_estimate, missing, case.worst)
 
 
-def _check(tuning: Tuning, evidence: PromiseEvidence) -> None:
+def _check(case: Case, evidence: PromiseEvidence) -> None:
     """Refuse results about another model or other rows: they would be shown as this rule's."""
+    tuning = case.tuning
     for name in ("cross", "bootstrap"):
         result = getattr(evidence, name)
         if result is not None and (result.tuned.model, result.tuned.totals) != (
@@ -129,20 +139,19 @@ def _check(tuning: Tuning, evidence: PromiseEvidence) -> None:
         ):
             raise InvalidInputError(f"{name} is about another model or other rows than tuning")
     promised = evidence.guaranteed
-    if promised is not None and promised.model != tuning.model:
+    same = (case.model, case.model.of_every_set())
+    if promised is not None and promised.model not in same:
         raise InvalidInputError("guaranteed is about another model than tuning")
 
 
-def _seen_when_tuned(
-    point: OperatingPoint, model: RejectionModel, priors: Interval | None
-) -> Statement:
+def _seen_when_tuned(case: Case, point: OperatingPoint, priors: Interval | None) -> Statement:
     """Return what was seen on the rows the rule was chosen on."""
     return Statement(
         key="tuned",
         title="Seen on the tuning rows",
         source="Flattering: the rule was chosen to suit these rows. Not for quoting.",
         kind="seen",
-        rates=_point_rates(point, model, priors),
+        rates=_point_rates(point, case.model, priors, worst=case.worst),
     )
 
 
@@ -181,11 +190,11 @@ def _resampled(found: Bootstrap) -> Statement:
     )
 
 
-def _seen_held_out(seen: Seen, model: RejectionModel, priors: Interval | None) -> Statement:
+def _seen_held_out(case: Case, seen: Seen, priors: Interval | None) -> Statement:
     """Return what was seen on rows the rule has not seen."""
-    rates = _point_rates(seen.point, model, priors)
+    rates = _point_rates(seen.point, case.model, priors, worst=case.worst)
     for name in ("TPR", "FPR", "selective risk"):
-        rate = seen.rates.get(name)
+        rate = seen.rates.get(WORST_FPR if case.worst and name == "FPR" else name)
         if rate is not None and rate.interval is not None:
             rates[name] = Range(rate.value, rate.interval.low, rate.interval.high)
     return Statement(
@@ -208,11 +217,17 @@ def _certified(case: Case, priors: Interval | None) -> Statement | None:
     return Statement(
         key="certified",
         title=f"Promised of this rule, with {100 * promise.confidence:g}{PERCENT_SIGN} confidence",
-        source="Proven by the held-out rows; all of it holds together.",
+        source="Proven by the held-out rows; all of it holds together." + _about(promise),
         kind="promise",
         rates=_proven_rates(promise, knows_loss=case.knows_loss(rows)),
         details={"met": dict(promise.met)},
     )
+
+
+def _about(promise: Certified) -> str:
+    """Return what a certificate is about, where it is not all rows alike."""
+    worst = " FPR and precision are those of the worst OOD set." if promise.worst else ""
+    return worst + (f" {EVERY_ID_ONCE}" if EVERY_ID_ONCE in promise.caveat else "")
 
 
 def _proven_rates(promise: Certified, *, knows_loss: bool) -> dict[str, Range]:
@@ -228,7 +243,7 @@ def _proven_rates(promise: Certified, *, knows_loss: bool) -> dict[str, Range]:
     return rates
 
 
-def _guaranteed(found: CertifiedTuning | InfeasibleError) -> Statement:
+def _guaranteed(found: CertifiedTuning | InfeasibleError, rule: Rule) -> Statement:
     """Return what a rule tuned with a guarantee keeps, or why there is none."""
     if isinstance(found, InfeasibleError):
         return Statement(
@@ -239,6 +254,7 @@ def _guaranteed(found: CertifiedTuning | InfeasibleError) -> Statement:
             rates={},
             details={"attainable": dict(found.attainable)},
         )
+    own = found.rule == rule
     rates = _bounded_rates(found.model)
     if not math.isnan(found.selective_risk):
         rates["selective risk"] = Range(high=found.selective_risk)
@@ -246,9 +262,10 @@ def _guaranteed(found: CertifiedTuning | InfeasibleError) -> Statement:
         rates["expected cost"] = Range(high=found.expected_cost)
     return Statement(
         key="guaranteed",
-        title=f"Promised of another rule, with {100 * found.confidence:g}{PERCENT_SIGN} confidence",
-        source=f"Accept when {rule_text(found.rule)}. Learned on a part of the tuning rows, "
-        "proven on the others; all of it holds together.",
+        title=f"Promised of {'this' if own else 'another'} rule, with "
+        f"{100 * found.confidence:g}{PERCENT_SIGN} confidence",
+        source=("" if own else f"Accept when {rule_text(found.rule)}. ")
+        + "Learned on a part of the tuning rows, proven on the others; all of it holds together.",
         kind="promise",
         rates=rates,
         details=guarantee_data(found),
@@ -268,16 +285,17 @@ def _bounded_rates(model: RejectionModel) -> dict[str, Range]:
 
 
 def _point_rates(
-    point: OperatingPoint, model: RejectionModel, priors: Interval | None
+    point: OperatingPoint, model: RejectionModel, priors: Interval | None, *, worst: bool = False
 ) -> dict[str, Range]:
     """Return the rates of a point; precision and cost as an interval over a range of priors."""
     rates = {"TPR": Range(point.tpr)}
-    if not math.isnan(point.fpr):
-        rates["FPR"] = Range(point.fpr)
+    seen = max(point.fpr_by_set.values()) if worst else point.fpr
+    if not math.isnan(seen):
+        rates["FPR"] = Range(seen)
     rates["selective risk"] = Range(point.selective_risk)
     if priors is None:
         return rates
-    fpr = 0.0 if math.isnan(point.fpr) else point.fpr
+    fpr = 0.0 if math.isnan(seen) else seen
     rates["precision"] = _over(precision_range(point.tpr, fpr, priors))
     if model.cost is not None:
         cost = cost_range(model, point.tpr, fpr, point.selective_risk, priors)

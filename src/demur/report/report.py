@@ -3,33 +3,50 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 
 from demur._files import write_atomically
+from demur.core.box import BoxRule
+from demur.core.card import now
+from demur.core.fingerprint import Fingerprint
 from demur.core.models import RejectionModel
 from demur.core.program import Number
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.wording import decision
+from demur.core.wording import decision, sentence
 from demur.errors import InfeasibleError
+from demur.guarantees.bootstrapping import Bootstrap
 from demur.guarantees.certified_tuning import CertifiedTuning
 from demur.guarantees.intervals import Prior
 from demur.guarantees.prior import PriorEstimate
-from demur.guarantees.resampling.bootstrap import Bootstrap
-from demur.guarantees.resampling.cross import CrossTuning
-from demur.report.cautions import Caution, cautions
+from demur.guarantees.retuning import CrossTuning
+from demur.guarantees.splits import repeats_ids
+from demur.report.choices import Doubtful, DrawnRows, Ids, doubtful_rows, drawn_rows
 from demur.report.comparison import MethodComparison, Methods, compare
 from demur.report.explorer import Explorer, explore
-from demur.report.page_data import Doubtful, Ids, Scatter, doubtful_rows, scatter
 from demur.report.promises import PromiseEvidence, Promises, promises
-from demur.report.summary import Case, Seen, StatedBound, is_zero_one, see, stated_bounds
-from demur.tuning.directions import Directions
-from demur.tuning.result import Certificate, Exact, Grid, Tuning
+from demur.report.summary import (
+    Case,
+    Seen,
+    StatedBound,
+    is_weighted,
+    is_zero_one,
+    see,
+    stated_bounds,
+)
+from demur.report.verdict import Caution, Judgement, cautions, verdict
+from demur.tuning.result import Directions, Exact, Grid, SearchCertificate, Tuning
 
 TITLE = "When to answer"
+
+
+Stage = Callable[[str, float], object]
+"""Is told the name of each stage and the share of the time that is about over."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -42,7 +59,11 @@ class Report:
     title: str
     rule: Rule
     model: RejectionModel
-    certificate: Certificate
+    certificate: SearchCertificate
+    verdict: Judgement
+    """Whether the bounds are proven, seen to be met, or missed."""
+    asked: str
+    """What was asked for, in words."""
     decision: str
     """The outcome in one sentence."""
     evidence: str
@@ -55,7 +76,7 @@ class Report:
     promises: Promises
     """What may be said, from what was seen to what can be promised."""
     explorer: Explorer
-    scatter: Scatter
+    rows: DrawnRows
     comparison: MethodComparison | None
     doubtful: Doubtful | None
     ood_sets: tuple[str, ...]
@@ -65,6 +86,18 @@ class Report:
     """Command line that repeats the tuning but for the bounds."""
     arguments: str
     """Arguments of `demur.tune` behind the model, as Python code."""
+    is_optimum: bool
+    """Whether the rule is what `demur.tune` returns for the bounds asked for."""
+    is_choice: bool
+    """Whether it is the best of the rules with its counts, whatever groups and sets they keep."""
+    guarantee: float | None
+    """The confidence of its promise, if the rule was tuned with a guarantee."""
+    unmet: InfeasibleError | None
+    """What `demur.tune` said of bounds that no rule meets."""
+    fingerprint: str
+    """Of the tuning rows: the same for the same scores, whatever file they come from."""
+    made: str
+    """The day the report was made."""
 
     @classmethod
     def of(
@@ -75,6 +108,7 @@ class Report:
         held_out: Sample | None = None,
         methods: Methods | None = None,
         ids: Ids | None = None,
+        held_out_ids: Ids | None = None,
         title: str = TITLE,
         confidence: float = 0.95,
         max_loss: Number | None = None,
@@ -86,6 +120,9 @@ class Report:
         guaranteed: CertifiedTuning | InfeasibleError | None = None,
         prior_range: Prior | None = None,
         prior_estimate: PriorEstimate | None = None,
+        rule: Rule | None = None,
+        unmet: InfeasibleError | None = None,
+        progress: Stage | None = None,
     ) -> Report:
         """Collect what is known about a tuned rule.
 
@@ -101,6 +138,9 @@ class Report:
         ids
             Identifiers of the ID rows and of the OOD rows of `sample`, to list the rows nearest
             to the boundary.
+        held_out_ids
+            What the ID rows and the OOD rows of `held_out` belong to, such as patients. Where rows
+            share one, every id counts once in what is promised.
         confidence
             Of all intervals.
         max_loss
@@ -119,6 +159,13 @@ class Report:
             all of it. A model with a prior needs none.
         prior_estimate
             What `demur.guarantees.estimate_prior` said of this rule and inputs in use.
+        rule
+            The rule to report on, if it is another than that of `tuning`: one with a guarantee.
+        unmet
+            The `InfeasibleError` that `tune` raised for what was asked; then `tuning` is about
+            bounds near them, and the report about what is attainable.
+        progress
+            Called with the name of each stage and the share of the time that is about over.
 
         Examples
         --------
@@ -130,9 +177,22 @@ class Report:
         >>> "<!doctype html>" in report.to_html()
         True
         """
-        case = Case(sample, tuning, held_out, directions, search, confidence, max_loss)
+        case = Case(
+            *(sample, tuning, held_out, directions, search, confidence, max_loss),
+            held_out_groups=held_out_ids,
+            about=rule,
+            unmet=unmet,
+        )
         evidence = PromiseEvidence(cross, bootstrap, guaranteed, prior_range, prior_estimate)
-        return cls.on(case, evidence, methods=methods, ids=ids, title=title, command=command)
+        return cls.on(
+            case,
+            evidence,
+            methods=methods,
+            ids=ids,
+            title=title,
+            command=command,
+            progress=progress,
+        )
 
     @classmethod
     def on(
@@ -144,20 +204,34 @@ class Report:
         ids: Ids | None = None,
         title: str = TITLE,
         command: str | None = None,
+        progress: Stage | None = None,
     ) -> Report:
         """Collect what is known about a case: the one way in which reports are made.
 
         `evidence` is what was found out by tuning again, for what can be promised; the options
         are those of `of`.
         """
+        tell = progress or _tell_nobody
         tuned = see(case, case.sample)
         fresh = None if case.held_out is None else see(case, case.held_out)
+        doubtful = None if ids is None else doubtful_rows(case.rule, case.sample, ids)
+        tell("rules for all bounds", 0.05)
         bounds, explorer = stated_bounds(case), explore(case)
+        tell("comparing methods", 0.6)
+        shared = any(
+            rows is not None and groups is not None and repeats_ids(rows, groups)
+            for rows, groups in ((case.sample, ids), (case.held_out, case.held_out_groups))
+        )
+        comparison = compare(methods, case, independent=not shared) if methods else None
+        tell("intervals and cautions", 0.9)
+        evidence = evidence or PromiseEvidence()
         return cls(
             title=title,
             rule=case.rule,
             model=case.model,
             certificate=case.tuning.certificate,
+            verdict=verdict(case, bounds, tuned, fresh, evidence.guaranteed),
+            asked=sentence(case.model, case.whose),
             decision=_decision(case.judged, fresh or tuned),
             evidence=_evidence(case),
             tuned=tuned,
@@ -165,16 +239,27 @@ class Report:
             confidence=case.confidence,
             bounds=bounds,
             cautions=tuple(cautions(case, tuned, fresh, bounds=bounds, explorer=explorer)),
-            promises=promises(case, evidence or PromiseEvidence(), fresh),
+            promises=promises(case, evidence, fresh),
             explorer=explorer,
-            scatter=scatter(case.sample),
-            comparison=compare(methods, case) if methods else None,
-            doubtful=None if ids is None else doubtful_rows(case.rule, case.sample, ids),
+            rows=drawn_rows(case.sample, ids),
+            comparison=comparison,
+            doubtful=doubtful,
             ood_sets=tuple(case.sample.ood_sets),
             zero_one=is_zero_one(case.sample),
             command=case.command_line(command),
             arguments=case.python_arguments(),
+            is_optimum=case.is_optimum,
+            is_choice=case.is_choice,
+            guarantee=_guarantee(case, evidence),
+            unmet=case.unmet,
+            fingerprint=f"{Fingerprint.of(case.sample).total:016x}",
+            made=now()[:10],
         )
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the rule limits each score by itself: then there are no others to explore."""
+        return isinstance(self.rule, BoxRule)
 
     @property
     def judged(self) -> Seen:
@@ -209,12 +294,32 @@ class Report:
     def __repr__(self) -> str:
         return f"Report({self.title!r}, {self.decision!r})"
 
+    def _repr_html_(self) -> str:
+        """Return the page in a frame of its own, for notebooks: it and they share no styles."""
+        return (
+            f'<iframe srcdoc="{escape(self.to_html())}" title="{escape(self.title)}" '
+            'sandbox="allow-scripts allow-downloads" '
+            'style="width: 100%; height: 48rem; border: 1px solid #ccc"></iframe>'
+        )
+
+
+def _guarantee(case: Case, evidence: PromiseEvidence) -> float | None:
+    found = evidence.guaranteed
+    own = isinstance(found, CertifiedTuning) and found.rule == case.rule
+    return found.confidence if own and isinstance(found, CertifiedTuning) else None
+
+
+def _tell_nobody(stage: str, share: float) -> None:
+    """Take the place of a progress bar."""
+
 
 def _decision(sample: Sample, seen: Seen) -> str:
     return decision(
         seen.point,
         zero_one=is_zero_one(sample),
         risk_of_all=float(np.average(sample.id_loss, weights=sample.id_weight)),
+        id_rows=None if is_weighted(sample) else sample.n_id,
+        ood_rows=None if is_weighted(sample) else sample.n_ood,
     )
 
 

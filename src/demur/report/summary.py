@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from demur.core.box import BoxRule
 from demur.core.models import Bound, RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint, accepted_rows, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
-from demur.core.wording import bound_sign, bound_text
-from demur.errors import InvalidInputError
+from demur.core.wording import RATE_NAMES, bound_sign, bound_text, value_at, whose
+from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.certified_rule import Certified, certify
 from demur.guarantees.intervals import Interval, clopper_pearson
-from demur.tuning.directions import Directions
-from demur.tuning.result import Exact, Grid, Tuning
+from demur.guarantees.splits import Groups
+from demur.tuning.result import Directions, Exact, Grid, Tuning
 from demur.tuning.tune import tune
 
 
@@ -38,6 +38,12 @@ class Case:
     """Of all intervals."""
     max_loss: Number | None = None
     """The largest possible loss, where it is known and not 0/1."""
+    about: Rule | None = None
+    """The rule in question, where it is another than the tuned one: one with a guarantee."""
+    unmet: InfeasibleError | None = None
+    """What `tune` said of bounds that no rule meets; then the tuned rule is the nearest."""
+    held_out_groups: Groups | None = None
+    """What the ID and the OOD rows of `held_out` belong to, such as patients."""
 
     def __post_init__(self) -> None:
         if Points.of(self.sample, self.ood).totals != self.tuning.totals:
@@ -51,13 +57,32 @@ class Case:
 
     @property
     def rule(self) -> Rule:
-        """The tuned rule."""
-        return self.tuning.rule
+        """The rule in question: the tuned one, if no other."""
+        return self.about or self.tuning.rule
+
+    @property
+    def is_optimum(self) -> bool:
+        """Whether the rule is what `tune` returns for the bounds asked for."""
+        return self.about is None and self.unmet is None
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether of all rules with its counts `tune` would prefer it, as no bound is on parts."""
+        return self.is_optimum and not any(bound.is_of_part for bound in self.model.bounds)
 
     @property
     def model(self) -> RejectionModel:
         """What was asked for."""
-        return self.tuning.model
+        return self.tuning.model if self.unmet is None else self.unmet.model
+
+    @property
+    def asked(self) -> RejectionModel:
+        """The model, with bounds of every OOD set where they were tuned so."""
+        return self.model.of_every_set() if self.worst else self.model
+
+    def groups_of(self, rows: Sample) -> Groups | None:
+        """Return what rows belong to, where that is known and anything is promised by them."""
+        return self.held_out_groups if rows is self.held_out else None
 
     @property
     def ood(self) -> Literal["pooled", "worst"]:
@@ -70,6 +95,13 @@ class Case:
         return self.ood == "worst"
 
     @property
+    def whose(self) -> str:
+        """What a bound on OOD rows is about, in words, where there are several sets."""
+        if self.worst:
+            return " of every set"
+        return " of all OOD sets together" if len(self.sample.ood_sets) > 1 else ""
+
+    @property
     def judged(self) -> Sample:
         """The rows whose numbers count: the held-out ones where there are any."""
         return self.sample if self.held_out is None else self.held_out
@@ -78,17 +110,27 @@ class Case:
         """Return whether the largest possible loss is known, so that mean losses are bounded."""
         return is_zero_one(rows) or self.max_loss is not None
 
-    def tune(self, sample: Sample) -> Tuning:
-        """Tune other rows in the same way."""
-        return tune(
-            sample, self.model, directions=self.directions, search=self.search, ood=self.ood
-        )
+    @property
+    def is_box(self) -> bool:
+        """Whether the rule limits each score by itself."""
+        return isinstance(self.rule, BoxRule)
+
+    def tune(self, sample: Sample, model: RejectionModel | None = None) -> Tuning:
+        """Tune other rows in the same way, for the same model if no other is given."""
+        asked = self.model if model is None else model
+        if self.is_box:
+            return tune(sample, asked, search=self.search, ood=self.ood, shape="box")
+        return tune(sample, asked, directions=self.directions, search=self.search, ood=self.ood)
 
     def command_line(self, given: str | None) -> str:
-        """Return the command up to the bounds; words in capitals are to be filled in."""
-        words = [given or _placeholder(self.sample)]
+        """Return the command up to the bounds, nothing where it is not known what was read."""
+        if given is None:
+            return ""
+        words = [given]
         if self.worst:
             words.append("--fpr-of worst")
+        if self.is_box:
+            words.append("--shape box")
         if self._says_directions:
             words.append(f"--directions {self.directions}")
         if isinstance(self.search, Grid):
@@ -98,6 +140,8 @@ class Case:
     def python_arguments(self) -> str:
         """Return the arguments of `demur.tune` behind the model."""
         text = f', directions="{self.directions}"' if self._says_directions else ""
+        if self.is_box:
+            text = ', shape="box"'
         if self.search is not None:
             text += f", search=dm.{self.search!r}"
         return text + (', ood="worst"' if self.worst else "")
@@ -105,7 +149,7 @@ class Case:
     @property
     def _says_directions(self) -> bool:
         # A grid has another default than the exact search.
-        return self.directions != "nonneg" or isinstance(self.search, Grid)
+        return not self.is_box and (self.directions != "nonneg" or isinstance(self.search, Grid))
 
 
 def is_zero_one(sample: Sample) -> bool:
@@ -118,13 +162,12 @@ def is_weighted(sample: Sample) -> bool:
     return sample.id_weight is not None or sample.ood_weight is not None
 
 
-def _placeholder(sample: Sample) -> str:
-    names = ",".join(sample.score_names) if sample.score_names else "A,B"[: 2 * sample.n_scores - 1]
-    ood = " --ood OOD" if sample.n_ood else ""
-    return f"demur tune DATA --scores {shlex.quote(names)} --loss LOSS{ood}"
-
-
 WORST_FPR = "largest FPR of a set"
+
+
+def rate_title(name: str, *, worst: bool) -> str:
+    """Return the name of a rate; beside the worst set it is said what is of all of them."""
+    return "FPR of all OOD together" if worst and name == "FPR" else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +253,16 @@ def stated_bounds(case: Case) -> tuple[StatedBound, ...]:
         "precision": _precision_at(float(model.ood_prior or 0)),
         "selective_risk": "selective risk",
     }
-    asked = [b for b in model.bounds if not (b.quantity == "fpr" and b.is_trivial)]
+    asked = zip(model.bounds, case.asked.bounds, strict=True)
     return tuple(
-        StatedBound(bound_sign(model, b), rates[b.quantity], bound_text(model, b), b) for b in asked
+        StatedBound(
+            bound_sign(model, b, case.whose),
+            RATE_NAMES[b.quantity] + whose(b) if b.is_of_part else rates[b.quantity],
+            bound_text(case.asked, certified),
+            b,
+        )
+        for b, certified in asked
+        if not (b.quantity == "fpr" and b.is_trivial)
     )
 
 
@@ -226,12 +276,13 @@ def certify_on(
     """Return bounds that hold together, or None for weighted rows and random rules."""
     if is_weighted(rows) or case.rule.tau != 1:
         return None
+    groups = case.groups_of(rows)
     if not case.knows_loss(rows):
         # Without a largest possible loss only the acceptance of rows can be bounded.
         rows = Sample(
             rows.id_scores,
             np.zeros(rows.n_id),
-            rows.ood_scores,
+            {name: rows.ood_scores[part] for name, part in rows.ood_sets.items()},
             score_names=rows.score_names,
             confidence=rows.columns.confidence,
         )
@@ -239,16 +290,19 @@ def certify_on(
         case.rule,
         rows,
         confidence=case.confidence,
-        model=case.model,
+        model=case.asked.of_all_rows,
         ood_prior=ood_prior,
         max_loss=case.max_loss,
         sides=sides,
+        groups=groups,
+        per_id="mean",
+        # Of a page's own samples it is known which made the rule.
+        allow_tuning_rows=True,
     )
 
 
 def _certified(case: Case, rows: Sample) -> dict[str, bool]:
-    # Certificates are about all OOD rows together.
-    promise = None if case.worst else certify_on(case, rows)
+    promise = certify_on(case, rows)
     if promise is None:
         return {}
     met = promise.met
@@ -261,11 +315,25 @@ def _rates(case: Case, rows: Sample, point: OperatingPoint) -> dict[str, Rate]:
     rates = {"TPR": _share(point.accepted_id, rows.n_id, point.tpr, tpr)}
     if rows.n_ood:
         rates["FPR"] = _share(point.accepted_ood, rows.n_ood, point.fpr, fpr)
+        if case.worst:
+            # What is certified then is the FPR of the worst set.
+            rates["FPR"] = replace(rates["FPR"], interval=None)
         if list(rows.ood_sets) != [POOLED_NAME]:
             rates |= _fpr_by_set(case, rows, point)
     if case.worst:
-        rates[WORST_FPR] = Rate(max(point.fpr_by_set.values()))
-    return rates | _rates_of_loss(case, rows, point, found)
+        rates[WORST_FPR] = Rate(max(point.fpr_by_set.values()), fpr)
+    return rates | _rates_of_loss(case, rows, point, found) | _rates_of_parts(case, point)
+
+
+def _rates_of_parts(case: Case, point: OperatingPoint) -> dict[str, Rate]:
+    """Return what groups have, and what else is bounded of single sets."""
+    rates = {f"TPR of {name}": Rate(value) for name, value in point.tpr_by_group.items()}
+    risks = point.selective_risk_by_group
+    rates |= {f"selective risk of {name}": Rate(value) for name, value in risks.items()}
+    for bound in case.model.bounds:
+        if bound.quantity == "precision" and bound.is_of_part:
+            rates[f"precision{whose(bound)}"] = Rate(value_at(point, bound))
+    return rates
 
 
 def _rates_of_loss(
@@ -303,7 +371,8 @@ def _fpr_by_set(case: Case, rows: Sample, point: OperatingPoint) -> dict[str, Ra
     rates = {}
     for name, part in rows.ood_sets.items():
         interval = None
-        if not is_weighted(rows) and part.stop > part.start:
+        # Rows that share an id are no independent trials.
+        if not is_weighted(rows) and part.stop > part.start and case.groups_of(rows) is None:
             accepted = int(accepted_rows(case.rule, rows)[1][part].sum())
             trials = part.stop - part.start
             interval = clopper_pearson(accepted, trials, confidence=case.confidence)

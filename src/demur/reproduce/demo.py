@@ -2,12 +2,18 @@
 
 The data are the handwritten digits that come with scikit-learn. The classifier learns the
 digits 0 to 6; 7, 8 and 9 are out of distribution. Noise on the images makes it err now and then.
+
+Its second act: thirty days in use, and a new kind of digit from the fifteenth on.
+
+Live images are held-out ones with fresh noise. From day 15 on, some come upside down,
+which neither the classifier nor the tuning has seen. Two of five images are audited.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import shlex
 import warnings
 from collections.abc import Sequence
@@ -20,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur import (
+    Bound,
     CostModel,
     InfeasibleError,
     MissingExtraError,
@@ -34,7 +41,11 @@ from demur import (
 from demur._files import write_atomically
 from demur.core.models import RejectionModel
 from demur.detectors import Activations, Knn, score_table
+from demur.guarantees import certify
 from demur.report import Report
+from demur.report.watch_page import watch_page
+from demur.watch import Status, Watch
+from demur.watch.files import AuditLabels, FileColumns, count_files
 
 OOD_DIGITS = (7, 8, 9)
 TRAINING_IMAGES = 300
@@ -83,6 +94,21 @@ class ScoredImages:
         return text.getvalue()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DemoSetting:
+    """The images, the trained network, and which images were held out."""
+
+    pixels: npt.NDArray[Any]
+    digits: npt.NDArray[Any]
+    held_out: npt.NDArray[Any]
+    network: Any
+    fitted: Activations
+
+    def scored(self, images: npt.NDArray[Any], digits: npt.NDArray[Any]) -> ScoredImages:
+        """Score any images, of which the digits are known."""
+        return _part(self.network, self.fitted, images, digits, np.arange(len(images)))
+
+
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
     """One method tuned under one model; points are None where no rule meets the bounds."""
@@ -103,6 +129,7 @@ class Demo:
     tune: ScoredImages
     test: ScoredImages
     outcomes: tuple[DemoOutcome, ...]
+    setting: DemoSetting
 
 
 def run(seed: int = 0) -> Demo:
@@ -113,10 +140,10 @@ def run(seed: int = 0) -> Demo:
     seed
         Of the split, the noise and the training.
     """
-    parts = _scored_parts(seed)
+    parts, setting = _scored_parts(seed)
     right = [1 - part.columns["is_wrong"][~part.is_ood] for part in parts]
     outcomes = [_outcome(method, name, parts) for name in MODELS for method in METHODS]
-    return Demo(float(np.concatenate(right).mean()), *parts, tuple(outcomes))
+    return Demo(float(np.concatenate(right).mean()), *parts, tuple(outcomes), setting)
 
 
 def write(demo: Demo, folder: Path) -> Report:
@@ -160,7 +187,7 @@ def _outcome(
     return DemoOutcome(method, name, tuned.rule, tuned.point, fresh)
 
 
-def _scored_parts(seed: int) -> tuple[ScoredImages, ScoredImages]:
+def _scored_parts(seed: int) -> tuple[tuple[ScoredImages, ScoredImages], DemoSetting]:
     try:
         datasets = import_module("sklearn.datasets")
     except ModuleNotFoundError:
@@ -177,7 +204,8 @@ def _scored_parts(seed: int) -> tuple[ScoredImages, ScoredImages]:
         np.concatenate([np.array_split(id_rows[TRAINING_IMAGES:], 2)[k], ood_half])
         for k, ood_half in enumerate(np.array_split(ood_rows, 2))
     ]
-    return tuple(_part(network, fitted, images, digits, rows) for rows in halves)  # type: ignore[return-value]
+    tuned, held_out = (_part(network, fitted, images, digits, rows) for rows in halves)
+    return (tuned, held_out), DemoSetting(pixels, digits, halves[1], network, fitted)
 
 
 def _trained(images: npt.NDArray[Any], digits: npt.NDArray[Any], seed: int) -> Any:
@@ -214,3 +242,101 @@ def _part(
         "is_wrong": (prediction != digits[rows]).astype(np.int64),
     }
     return ScoredImages(columns | score_table(DETECTORS, activations, train=fitted), is_ood)
+
+
+LIVE_FILES = ("live.csv", "audits.csv", "watch.json", "watch.html")
+DAYS, CHANGE, A_DAY = 30, 15, 300
+_PRIOR, _TURNED, _AUDITED = 0.2, 0.5, 0.4
+PRIOR_RANGE = (0.15, 0.25)
+
+
+@dataclass(frozen=True, slots=True)
+class SecondAct:
+    """What the watch found."""
+
+    watch: Watch
+    status: Status
+    promised: tuple[Bound, ...]
+
+
+def play(demo: Demo, folder: Path, seed: int = 0) -> SecondAct:
+    """Write thirty days of scores and audits to `folder`, watch them, and write the page.
+
+    Expected is what the held-out images certify of the rule in ``rule.json``.
+    """
+    rule = Rule.load(folder / "rule.json")
+    promise = certify(rule, demo.test.sample(REPORTED))
+    promised = (
+        Bound("tpr", at_least=_down(promise.tpr.low)),
+        Bound("fpr", at_most=-_down(-promise.fpr.high)),
+        Bound("selective_risk", at_most=-_down(-promise.selective_risk.high)),
+    )
+    live, audits = _days(demo, np.random.default_rng([seed, 1]))
+    write_atomically(folder / "live.csv", _csv(live))
+    write_atomically(folder / "audits.csv", _csv(audits))
+    watch = Watch(rule, expect=promised, ood_prior=PRIOR_RANGE)
+    columns = FileColumns(REPORTED, by="day", on="image", loss="is_wrong", ood="set")
+    labels = AuditLabels(str(folder / "audits.csv"), columns, None)
+    found = count_files(watch.setup, [str(folder / "live.csv")], columns, labels)
+    for period in sorted(found.counts):
+        watch.replace(period, found.part(period), found.counts[period])
+    status = watch.status()
+    watch.save(folder / "watch.json")
+    page = watch_page(watch, status, title="Handwritten digits in use", rows=found.examples)
+    write_atomically(folder / "watch.html", page)
+    return SecondAct(watch, status, promised)
+
+
+def _down(value: float) -> float:
+    # Promises are rounded against who makes them.
+    return math.floor(1000 * value) / 1000
+
+
+def watch_command(folder: Path, promised: tuple[Bound, ...]) -> str:
+    """Return the command that looks at the same days."""
+    rule, live, audits, state = (
+        shlex.quote(str(folder / name))
+        for name in ("rule.json", "live.csv", "audits.csv", "watch.json")
+    )
+    bounds = " ".join(f"--{b.parameter.replace('_', '-')} {float(b.value):g}" for b in promised)
+    prior = " ".join(f"{end:g}" for end in PRIOR_RANGE)
+    return (
+        f"demur watch {rule} {live} --labels {audits} --on image --by day --loss is_wrong "
+        f"--ood set {bounds} --prior-range {prior} --state {state}"
+    )
+
+
+def _days(
+    demo: Demo, rng: np.random.Generator
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+    """Return the scores of all live images, and the labels of those that were audited."""
+    rows = DAYS * A_DAY
+    day = np.repeat(np.arange(1, DAYS + 1), A_DAY)
+    foreign = np.isin(demo.setting.digits, OOD_DIGITS)
+    sides = [
+        demo.setting.held_out[foreign[demo.setting.held_out] == side] for side in (False, True)
+    ]
+    from_ood = rng.random(rows) < _PRIOR
+    image = np.where(from_ood, rng.choice(sides[1], rows), rng.choice(sides[0], rows))
+    turned = (day >= CHANGE) & ~from_ood & (rng.random(rows) < _TURNED)
+    pixels = demo.setting.pixels[image] / 16
+    # Pixels are stored row by row: backwards, an image is upside down.
+    pixels[turned] = pixels[turned, ::-1]
+    pixels = pixels + rng.normal(0, NOISE, pixels.shape)
+    scored = demo.setting.scored(pixels, demo.setting.digits[image])
+    columns = scored.columns
+    names = np.array([f"live {k}" for k in range(rows)])
+    kinds = np.where(turned, "upside down", columns["set"])
+    live = {"image": names, "day": day, **{name: columns[name] for name in REPORTED}}
+    audited = rng.random(rows) < _AUDITED
+    wrong = np.where(kinds == "id", columns["is_wrong"].astype(str), "")
+    audits = {"image": names[audited], "is_wrong": wrong[audited], "set": kinds[audited]}
+    return live, audits
+
+
+def _csv(columns: dict[str, npt.NDArray[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+    return text.getvalue()

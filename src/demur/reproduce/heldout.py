@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray
+from demur.core.models import Bound, RejectionModel
 from demur.core.paper_models import TprFprModel
 from demur.core.rates import evaluate
 from demur.core.sample import Sample
 from demur.detectors import PlugIn, Sirc
-from demur.errors import InfeasibleError
-from demur.reproduce.data_download import Notify
+from demur.errors import InfeasibleError, InvalidInputError
+from demur.learn import fit
+from demur.reproduce.cache import Notify
 from demur.reproduce.table2 import fpr_target
 from demur.reproduce.table2_scores import Scores
-from demur.reproduce.table2_setups import MIN_TPR, PAIRS, SINGLES, TITLES
+from demur.reproduce.table2_text import MIN_TPR, PAIRS, SINGLES, TITLES
 from demur.tuning.tune import tune
 
 BEST = "best single"
@@ -27,6 +29,14 @@ MEASURES = ("tuned risk", "held-out risk", "TPR", "FPR", "FPR bound")
 _CONFIDENCE_TAIL = 0.975
 PLUG_IN_COSTS = (0.001, 0.01, 0.1, 0.5, 0.9)
 """Costs of accepting an OOD input, of which the plug-in rule takes the best on the tuning half."""
+
+
+LEARNED = "learned "
+"""Before the method by which all six scores are made the two that decide."""
+SLACK, TIGHT, LEAST = "slack", "tight", "least FPR"
+TIGHTNESS = Fraction(102, 100)
+"""The tight bound, in terms of the least FPR that a double score needs for the TPR."""
+_TPR = Bound("tpr", at_least=MIN_TPR)
 
 
 class _Halves(NamedTuple):
@@ -76,10 +86,16 @@ class Heldout:
     scores: Scores
     outcomes: Mapping[str, Mapping[str, MethodSplits]]
     splits: int
+    other_bounds: Mapping[str, Mapping[str, Mapping[str, MethodSplits]]]
+    """Where scores were learned: outcomes at the tight bound, and with the least FPR."""
 
-    def difference(self, ood: str, pair: str, other: str) -> RiskDifference:
+    def difference(
+        self, ood: str, pair: str, other: str, *, bound: str = SLACK, measure: str = "held-out risk"
+    ) -> RiskDifference:
         """Compare a double score with another method on the same splits."""
-        first, second = (self.outcomes[ood][name].values[:, 1] for name in (pair, other))
+        found = (self.outcomes if bound == SLACK else self.other_bounds[bound])[ood]
+        column = MEASURES.index(measure)
+        first, second = (found[name].values[:, column] for name in (pair, other))
         gap = first - second
         gap = gap[~np.isnan(gap)]
         if len(gap) < 2:
@@ -116,10 +132,17 @@ class Heldout:
                 }
                 for ood, rows in self.outcomes.items()
             },
+            "other_bounds": {
+                bound: {
+                    ood: {name: _means(outcome) for name, outcome in rows.items()}
+                    for ood, rows in found.items()
+                }
+                for bound, found in self.other_bounds.items()
+            },
         }
 
     def __str__(self) -> str:
-        from demur.reproduce.text import render_heldout
+        from demur.reproduce.table2_text import render_heldout
 
         return render_heldout(self)
 
@@ -131,7 +154,12 @@ def rivals(pair: str) -> tuple[str, ...]:
 
 
 def heldout(
-    scores: Scores, *, splits: int = 100, seed: int = 0, notify: Notify | None = None
+    scores: Scores,
+    *,
+    splits: int = 100,
+    seed: int = 0,
+    learn: tuple[str, ...] = (),
+    notify: Notify | None = None,
 ) -> Heldout:
     """Tune every method on a random half of ID and OOD images and evaluate it on the other.
 
@@ -142,30 +170,73 @@ def heldout(
     ----------
     scores
         From `demur.reproduce.table2_scores.compute_scores`.
+    learn
+        Methods of `demur.learn.fit` by which all six scores are made two, on the tuning half; with
+        any, every method is also tuned for a tight bound and for the least FPR.
     """
-    outcomes: dict[str, dict[str, MethodSplits]] = {}
+    found: dict[str, dict[str, dict[str, list[list[float]]]]] = {}
     for ood in scores.setup.ood:
-        found: dict[str, list[list[float]]] = {}
         for i, rng in enumerate(np.random.default_rng(seed).spawn(splits)):
-            for method, values in _one_split(scores, ood, rng).items():
-                found.setdefault(method, []).append(values)
+            for bound, by_method in _one_split(scores, ood, rng, learn).items():
+                for method, values in by_method.items():
+                    place = found.setdefault(bound, {}).setdefault(ood, {})
+                    place.setdefault(method, []).append(values)
             if notify is not None:
                 notify(f"held-out {ood}", i + 1, splits)
-        outcomes[ood] = {method: MethodSplits(np.array(values)) for method, values in found.items()}
-    return Heldout(scores, outcomes, splits)
+    outcomes = {
+        bound: {
+            ood: {method: MethodSplits(np.array(values)) for method, values in rows.items()}
+            for ood, rows in sets.items()
+        }
+        for bound, sets in found.items()
+    }
+    return Heldout(scores, outcomes.pop(SLACK), splits, outcomes)
 
 
-def _one_split(scores: Scores, ood: str, rng: np.random.Generator) -> dict[str, list[float]]:
+def _one_split(
+    scores: Scores, ood: str, rng: np.random.Generator, learn: tuple[str, ...]
+) -> dict[str, dict[str, list[float]]]:
+    """Return what each method gives, by kind of bound."""
     whole = scores.sample("msp", ood)
     own, foreign = _half(whole.n_id, rng), _half(whole.n_ood, rng)
     halves = {name: _halves(scores.sample(name, ood), own, foreign) for name in TITLES}
     target, _ = fpr_target({name: halves[name].tuning for name in SINGLES})
-    found = {name: _tuned(both, target) for name, both in halves.items()}
+    slack = TprFprModel(MIN_TPR, target)
+    found = {name: _tuned(both, slack) for name, both in halves.items()}
     for pair in PAIRS:
-        found[f"sirc {pair}"] = _tuned(_sirc(halves[pair]), target)
-        tried = [_tuned(_plug_in(halves[pair], cost), target) for cost in PLUG_IN_COSTS]
+        found[f"sirc {pair}"] = _tuned(_sirc(halves[pair]), slack)
+        tried = [_tuned(_plug_in(halves[pair], cost), slack) for cost in PLUG_IN_COSTS]
         found[f"plug-in {pair}"] = _best(tried)
-    return {**found, BEST: _best([found[name] for name in SINGLES])}
+    if not learn:
+        return {SLACK: {**found, BEST: _best([found[name] for name in SINGLES])}}
+    every = _halves(_all_scores(scores, ood), own, foreign)
+    made = {LEARNED + method: _learned(every, method, slack) for method in learn}
+    found |= {name: _tuned(both, slack) for name, both in made.items()}
+    every_method = {**halves, **made}
+    fewest = RejectionModel("fpr", [_TPR])
+    least = {name: _tuned(both, fewest) for name, both in every_method.items()}
+    bound = min(least[pair][4] for pair in PAIRS)
+    tight = TprFprModel(MIN_TPR, min(Fraction(bound) * TIGHTNESS, Fraction(1)))
+    narrow = {name: _tuned(both, tight) for name, both in every_method.items()}
+    return {
+        kind: {**rows, BEST: _best([rows[name] for name in SINGLES])}
+        for kind, rows in ((SLACK, found), (TIGHT, narrow), (LEAST, least))
+    }
+
+
+def _all_scores(scores: Scores, ood: str) -> Sample:
+    sides = (scores.id_scores, scores.ood_scores[ood])
+    own, foreign = (np.column_stack([side[name] for name in SINGLES]) for side in sides)
+    return Sample(own, scores.id_loss, foreign, score_names=tuple(SINGLES))
+
+
+def _learned(both: _Halves, method: str, model: RejectionModel) -> _Halves | None:
+    """Return doubts of both halves, out of fold where they are tuned; None of too few rows."""
+    try:
+        learned = fit(both.tuning, method, model=model)  # type: ignore[arg-type]
+    except InvalidInputError:
+        return None
+    return _Halves(learned.sample, learned.sample_of(both.test))
 
 
 def _best(found: list[list[float]]) -> list[float]:
@@ -181,10 +252,7 @@ def _half(n: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
 def _halves(
     sample: Sample, own: tuple[IntArray, IntArray], foreign: tuple[IntArray, IntArray]
 ) -> _Halves:
-    parts = [
-        Sample(sample.id_scores[i], sample.id_loss[i], sample.ood_scores[o])
-        for i, o in zip(own, foreign, strict=True)
-    ]
+    parts = [sample.subset(i, o) for i, o in zip(own, foreign, strict=True)]
     return _Halves(*parts)
 
 
@@ -205,14 +273,19 @@ def _combined(both: _Halves, score: Callable[..., FloatArray]) -> _Halves:
     )
 
 
-def _tuned(both: _Halves, target: Fraction) -> list[float]:
+def _tuned(both: _Halves | None, model: RejectionModel) -> list[float]:
+    """Return the measures of a rule tuned on one half; without a bound its own FPR is the bound."""
     try:
-        tuned = tune(both.tuning, TprFprModel(MIN_TPR, target))
+        if both is None:
+            return [math.nan] * len(MEASURES)
+        tuned = tune(both.tuning, model)
     except InfeasibleError:
         return [math.nan] * len(MEASURES)
     seen = evaluate(tuned.rule, both.test)
     risks = [tuned.point.selective_risk, seen.selective_risk]
-    return [*risks, seen.tpr, seen.fpr, float(target)]
+    bound = model.bound("fpr")
+    target = tuned.point.fpr if bound is None else float(bound.share)
+    return [*risks, seen.tpr, seen.fpr, target]
 
 
 def _means(outcome: MethodSplits) -> dict[str, float | None]:

@@ -16,10 +16,8 @@ from torch import nn
 
 from demur._files import replacing
 from demur.errors import InvalidInputError
-from demur.reproduce.data_download import Notify, fetch
-from demur.reproduce.data_sets import ImageSet, Labels, Pixels
-from demur.reproduce.networks import Transform
-from demur.reproduce.table2_cache import Arrays, Cache
+from demur.reproduce.cache import Arrays, Cache, Notify, fetch
+from demur.reproduce.networks import ImageSet, Labels, Pixels, Transform
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 

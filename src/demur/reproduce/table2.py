@@ -22,13 +22,11 @@ from demur.core.program import Totals
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.guarantees import Interval, bootstrap
-from demur.metrics.areas import area_under_ccr, area_under_roc, area_under_steps
-from demur.metrics.rates import Groups, Rates
-from demur.reproduce.data_download import Notify
+from demur.metrics.areas import Groups, Rates, area_under_ccr, area_under_roc, area_under_steps
+from demur.reproduce.cache import Arrays, Cache, Notify
 from demur.reproduce.networks import NETWORKS
-from demur.reproduce.table2_cache import Arrays, Cache
 from demur.reproduce.table2_scores import Scores
-from demur.reproduce.table2_setups import MIN_TPR, PAIRS, SINGLES, TITLES
+from demur.reproduce.table2_text import MIN_TPR, PAIRS, SINGLES, TITLES
 from demur.tuning.tune import tune
 
 ANGLES = 180
@@ -115,7 +113,7 @@ class Table2:
         }
 
     def __str__(self) -> str:
-        from demur.reproduce.text import render_table2
+        from demur.reproduce.table2_text import render_table2
 
         return render_table2(self)
 

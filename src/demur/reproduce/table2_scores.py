@@ -17,12 +17,10 @@ from demur.adapters.torch import Odin
 from demur.core.sample import Sample
 from demur.detectors import Activations, Detector, Knn, React, Vim, mls, msp
 from demur.errors import InvalidInputError
-from demur.reproduce.data_download import Notify, download_set
-from demur.reproduce.data_sets import ImageSet, image_set
-from demur.reproduce.networks import NETWORKS
+from demur.reproduce.cache import Arrays, Cache, Notify, Runner, download_set
+from demur.reproduce.networks import NETWORKS, ImageSet, image_set
 from demur.reproduce.networks_weights import load_weights, trained_lenet
-from demur.reproduce.table2_cache import Arrays, Cache, Runner
-from demur.reproduce.table2_setups import PAIRS, SETUPS, SINGLES, SetPart, Setup, Splits
+from demur.reproduce.table2_text import PAIRS, SETUPS, SINGLES, SetPart, Setup, Splits
 
 Bank = Literal["plain", "augmented"]
 

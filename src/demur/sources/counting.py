@@ -16,7 +16,7 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.core.bins import BinFinder, Bins, key_of
-from demur.core.scores import combine
+from demur.core.columns import combine
 from demur.core.source import Cells, Histogram, Measure, Profile, Rows, Strip
 
 # Grids of more cells than this are searched and not looked up.
@@ -67,7 +67,7 @@ class HistogramCounter:
         self._table = _CellSums(bins.cells, len(bins.axes), measure) if dense else None
         self._parts: list[Histogram] = []
         self._pending = 0
-        self._infinite = np.zeros(2 + measure.columns, np.int64)
+        self._infinite = np.zeros(measure.rows, np.int64)
         plain = within is None and bins.weights is None
         self._strips = (
             _ProfileCounter(strips, self._finders if plain else None, measure) if strips else None
@@ -113,6 +113,7 @@ class HistogramCounter:
                 bool(counted.inexact[1] | self._inexact[1]),
             ),
             profiles,
+            counted.groups,
         )
 
     def _keep(self, part: Histogram) -> None:
@@ -127,9 +128,7 @@ class HistogramCounter:
             return rows
         infinite = np.isinf(rows.scores).any(axis=1)
         masses = self._measure.masses(rows.take(np.flatnonzero(infinite)))
-        self._infinite[0] += masses.id.sum()
-        self._infinite[1] += masses.loss.sum()
-        self._infinite[2:] += masses.ood.sum(axis=1)
+        self._infinite += masses.table.sum(axis=1)
         self._inexact |= masses.inexact
         return rows.take(np.flatnonzero(~infinite))
 
@@ -141,11 +140,11 @@ class _CellSums:
         self._measure = measure
         self._low, self._high = np.full((scores, cells), np.inf), np.full((scores, cells), -np.inf)
         self._inexact = np.zeros(2, bool)
-        # All masses 0 or 1: number of right, wrong and OOD rows, cell by cell.
-        self._kinds = 2 + measure.columns
+        # All masses 0 or 1: number of right and wrong (of each group) and OOD rows, by cell.
+        self._kinds = 2 * max(1, len(measure.groups)) + measure.columns
         self._counts = np.zeros(cells * self._kinds if measure.plain else 0, np.int64)
-        # Otherwise: rows, ID, loss, cheap ID, cheap loss and OOD masses.
-        self._sums = np.zeros((0 if measure.plain else 5 + measure.columns, cells), np.int64)
+        # Otherwise: rows, ID, loss, cheap ID, cheap loss, OOD masses and those of groups.
+        self._sums = np.zeros((0 if measure.plain else 3 + measure.rows, cells), np.int64)
 
     def add(self, cell: IntArray, rows: Rows, values: FloatArray) -> None:
         for column, low, high in zip(values.T, self._low, self._high, strict=True):
@@ -157,34 +156,47 @@ class _CellSums:
         masses = self._measure.masses(rows)
         self._inexact |= masses.inexact
         cheap = masses.loss < self._measure.price * masses.id
-        columns = (1, masses.id, masses.loss, masses.id * cheap, masses.loss * cheap, *masses.ood)
+        columns: list[Any] = [1, masses.id, masses.loss, masses.id * cheap, masses.loss * cheap]
+        columns += [*masses.ood, *masses.groups]
         for sums, column in zip(self._sums, columns, strict=True):
             np.add.at(sums, cell, column)
 
     def histogram(self, key: IntArray) -> Histogram:
         """Return the cells that hold any row."""
-        if self._measure.plain:
+        measure = self._measure
+        if measure.plain:
             counts = self._counts.reshape(-1, self._kinds)
             held = np.flatnonzero(counts.any(axis=1))
-            right, wrong, *ood = counts[held].T.copy()
-            rows, id_ = right + wrong + sum(ood), right + wrong
+            kinds = counts[held].T.copy()
+            own, ood = kinds[: -measure.columns], kinds[-measure.columns :]
+            right, wrong = own[::2].sum(axis=0), own[1::2].sum(axis=0)
+            groups = np.vstack([own[::2] + own[1::2], own[1::2]]) if measure.groups else own[:0]
+            rows, id_ = right + wrong + ood.sum(axis=0), right + wrong
             cheap = right + wrong if self._measure.price > 1 else right
             loss, cheap_loss = wrong, wrong if self._measure.price > 1 else np.zeros_like(wrong)
-            columns = (rows, id_, np.array(ood), loss, cheap, cheap_loss)
         else:
             held = np.flatnonzero(self._sums[0])
-            rows, id_, loss, cheap, cheap_loss, *ood = self._sums[:, held]
-            columns = (rows, id_, np.array(ood), loss, cheap, cheap_loss)
+            sums = self._sums[:, held]
+            rows, id_, loss, cheap, cheap_loss = sums[:5]
+            ood, groups = sums[5 : 5 + measure.columns], sums[5 + measure.columns :]
+        columns = (rows, id_, ood, loss, cheap, cheap_loss)
         inexact = (bool(self._inexact[0]), bool(self._inexact[1]))
-        infinite = (0,) * (2 + self._measure.columns)
+        infinite = (0,) * measure.rows
         low, high = self._low[:, held].T, self._high[:, held].T
-        return Histogram(key[held], low, high, *columns, infinite, inexact)
+        return Histogram(key[held], low, high, *columns, infinite, inexact, groups=groups)
 
 
 def _kind_of(rows: Rows, measure: Measure) -> IntArray:
-    """Return 0 for rows without loss, 1 for those with loss 1, and 2 + OOD set, all plain."""
-    ood = 2 + rows.group if measure.sets else np.int64(2)
-    return np.where(rows.group < 0, rows.loss.astype(np.int64), ood)
+    """Return 0 for rows without loss, 1 for those with loss 1, and 2 + OOD set, all plain.
+
+    With groups there are two kinds of ID rows for each of them.
+    """
+    first = 2 * max(1, len(measure.groups))
+    ood = first + rows.group if measure.sets else np.int64(first)
+    own = rows.loss.astype(np.int64)
+    if measure.groups:
+        own += 2 * (-1 - rows.group)
+    return np.where(rows.group < 0, own, ood)
 
 
 class _ProfileCounter:
@@ -207,14 +219,14 @@ class _ProfileCounter:
             some = np.flatnonzero(self._touched.take(key))
             key = key.take(some)
             picked = rows.take(some)
-        masses = self._measure.masses(picked)
-        table = np.vstack([masses.id, masses.loss, masses.ood])
+        table = self._measure.masses(picked).table
         for strip in self._strips:
             strip.add(picked.scores, key, table)
 
     def result(self, histogram: Histogram) -> tuple[Profile, ...]:
         """Return the profiles, given the masses of all cells."""
-        table = np.vstack([histogram.id, histogram.loss, histogram.ood])
+        parts = [histogram.id, histogram.loss, histogram.ood]
+        table = np.vstack(parts if histogram.groups is None else [*parts, histogram.groups])
         return tuple(strip.profile(histogram.key, table) for strip in self._strips)
 
 
@@ -230,7 +242,8 @@ class _StripSums:
             least, most = _corner_values(strip.weights, finders)
             self._below = (most <= strip.low).ravel()
             self.touched = ~self._below & (least <= strip.high).ravel()
-        self._sums = np.zeros((2 + measure.columns, len(self._thresholds) + 1), np.int64)
+        self._measure = measure
+        self._sums = np.zeros((measure.rows, len(self._thresholds) + 1), np.int64)
 
     def add(self, scores: FloatArray, key: IntArray, masses: IntArray) -> None:
         slot = np.searchsorted(self._thresholds, combine(self._weights, scores))
@@ -245,7 +258,7 @@ class _StripSums:
         total = np.cumsum(self._sums[:, :-1], axis=1)
         if len(self._below):
             total += masses[:, self._below[key]].sum(axis=1, keepdims=True)
-        return Profile(self._thresholds, total[0], total[2:], total[1])
+        return Profile.of(self._thresholds, total, self._measure)
 
 
 def _corner_values(
@@ -272,6 +285,7 @@ def merged_histograms(parts: Sequence[Histogram]) -> Histogram:
             sum(profile.id for profile in strip),
             sum(profile.ood for profile in strip),
             sum(profile.loss for profile in strip),
+            sum(profile.groups for profile in strip if profile.groups is not None),
         )
         for strip in zip(*(part.profiles for part in parts), strict=True)
     )
@@ -301,4 +315,5 @@ def _merged_cells(parts: Iterable[Histogram]) -> Histogram:
         joined([part.cheap_loss for part in parts], np.add),
         tuple(int(total) for total in np.sum([part.infinite for part in parts], axis=0)),
         (any(part.inexact[0] for part in parts), any(part.inexact[1] for part in parts)),
+        groups=joined([part.groups for part in parts], np.add, 1),
     )

@@ -1,7 +1,6 @@
-"""Tables in files: one file, or the many of a folder or a pattern, whose folders may name columns.
+"""Which files a path means: their format, the many of a folder or a pattern, and what folders say.
 
-CSV, Parquet and Arrow/Feather files are read as record batches, NPZ files through NumPy alone,
-JSON and Excel whole. A path that exists means itself, whatever marks its name holds.
+A path that exists means itself, whatever marks its name holds.
 """
 
 from __future__ import annotations
@@ -9,40 +8,17 @@ from __future__ import annotations
 import os
 import re
 import stat
-import warnings
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
 from urllib.parse import unquote
 
-import numpy as np
-import numpy.typing as npt
-
-from demur.core.columns import check_names, guess, match_name
+from demur.core.columns import guess
 from demur.errors import InvalidInputError
-from demur.sources.record_batches import (
-    Stream,
-    arrow,
-    column_stream,
-    csv_stream,
-    csv_table,
-    ipc_stream,
-    parquet_stream,
-    selected,
-    to_numpy,
-)
 from demur.sources.text_files import (
     PACKED,
     STANDARD_INPUT,
-    csv_dialect,
     input_format,
-    json_columns,
-    open_text,
 )
 
 FORMATS = {
@@ -66,9 +42,6 @@ _TEXT = ("CSV", "JSONL", "JSON")
 
 _MAGIC = re.compile(r"[*?\[]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-
-# An array that takes more than the first and so many times its packed size is taken for a trap.
-_UNPACKED, _RATIO = 2**30, 200
 
 
 def file_format(path: str | os.PathLike[str]) -> str:
@@ -155,120 +128,6 @@ def _no_file(text: str, error: OSError) -> str:
     return f"there is no file {text!r}" + (f"; {hint}" if hint else "")
 
 
-def column_names(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the columns of a file."""
-    check_input(path)
-    kind = file_format(path)
-    with _reading(path, kind):
-        if kind == "NPZ":
-            return npz_names(path)
-        if kind == "CSV":
-            return list(csv_dialect(os.fspath(path)).names)
-    return list(open_stream(path).schema.names)
-
-
-def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Return the named columns; missing numbers are NaN, other missing values None."""
-    check_input(path)
-    kind, text = file_format(path), os.fspath(path)
-    with _reading(path, kind):
-        if kind in ("NPZ", "JSONL", "JSON", "Excel"):
-            return _whole(text, kind, names)
-        if kind == "CSV":
-            # Unlike a stream, this looks at the whole column before it settles on a type.
-            dialect = csv_dialect(text)
-            found = _matched(text, dialect.names, names)
-            with open_text(text) as file:
-                table = csv_table(file, dialect.separator, list(dict.fromkeys(found.values())))
-            return {name: to_numpy(table.column(old)) for name, old in found.items()}
-        stream = open_stream(path, names)
-        table = arrow("pyarrow").Table.from_batches(stream.batches, stream.schema)
-        return {name: to_numpy(table.column(name)) for name in names}
-
-
-def open_stream(path: str | os.PathLike[str], names: Sequence[str] | None = None) -> Stream:
-    """Open a file to be read batch by batch, all its columns or the named ones."""
-    check_input(path)
-    kind, text = file_format(path), os.fspath(path)
-    with _reading(path, kind):
-        stream = _stream(text, kind, names)
-        # Names that are no text are found here and not later.
-        _ = list(stream.schema.names)
-    return Stream(stream.schema, stream.rows, _guarded(path, kind, stream.batches), stream.text)
-
-
-def _stream(path: str, kind: str, names: Sequence[str] | None) -> Stream:
-    if kind == "CSV":
-        dialect = csv_dialect(path)
-        found = None if names is None else _matched(path, dialect.names, names)
-        kept = None if found is None else list(found.values())
-        stream = csv_stream(open_text(path), dialect.separator, dialect.names, kept)
-        return stream if found is None else selected(stream, found)
-    if kind in ("NPZ", "JSONL", "JSON", "Excel"):
-        return column_stream(_whole(path, kind, names))
-    stream = parquet_stream(path, None) if kind == "Parquet" else ipc_stream(path)
-    if names is None:
-        return stream
-    found = _matched(path, stream.schema.names, names)
-    if kind == "Parquet":
-        stream = parquet_stream(path, list(dict.fromkeys(found.values())))
-    return selected(stream, found)
-
-
-def _whole(path: str, kind: str, names: Sequence[str] | None) -> dict[str, npt.NDArray[Any]]:
-    """Return all or the named columns of a file that is read into memory as a whole."""
-    if kind == "NPZ":
-        every = npz_names(path)
-        found = _matched(path, every, every if names is None else names)
-        columns = npz_columns(path, list(dict.fromkeys(found.values())))
-    else:
-        columns = _excel_columns(path) if kind == "Excel" else json_columns(path, kind)
-        every = list(columns)
-        found = _matched(path, every, every if names is None else names)
-    return {name: columns[old] for name, old in found.items()}
-
-
-def _excel_columns(path: str) -> dict[str, npt.NDArray[Any]]:
-    """Read the first sheet with pandas, and whatever pandas reads such files with."""
-    try:
-        frame = import_module("pandas").read_excel(path)
-    except ImportError as error:
-        raise InvalidInputError(
-            f"cannot read {path!r}: Excel files need pandas and openpyxl ({error}); install these, "
-            "or save the sheet as CSV"
-        ) from None
-    except Exception as error:
-        # Each of the readers of pandas has errors of its own.
-        raise InvalidInputError(f"cannot read {path!r} as Excel: {error}") from None
-    table = arrow("pyarrow").Table.from_pandas(frame, preserve_index=False)
-    return {str(name): to_numpy(table.column(i)) for i, name in enumerate(table.column_names)}
-
-
-def _matched(path: str, available: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Return the columns of a file that names mean."""
-    with warnings.catch_warnings():
-        # Whoever asked for the names was told already.
-        warnings.simplefilter("ignore")
-        check_names(available, [("columns", name) for name in dict.fromkeys(names)], repr(path))
-    return {name: match_name(name, available) for name in names}
-
-
-def _guarded(path: Any, kind: str, batches: Iterator[Any]) -> Iterator[Any]:
-    with _reading(path, kind):
-        yield from batches
-
-
-@contextmanager
-def _reading(path: Any, kind: str) -> Iterator[None]:
-    try:
-        yield
-    except InvalidInputError:
-        raise
-    except (arrow("pyarrow").ArrowException, OSError, ValueError, OverflowError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidInputError(f"cannot read {os.fspath(path)!r} as {kind}: {reason}") from None
-
-
 @dataclass(frozen=True, slots=True)
 class Partitions:
     """The files, in the order of their names, and the folder they all lie in."""
@@ -307,11 +166,9 @@ def find_partitions(path: str | os.PathLike[str]) -> Partitions:
             if _MAGIC.search(part) and not os.path.lexists(Path(*parts[: i + 1]))
         )
         root, pattern = Path(*parts[:plain]), str(Path(*parts[plain:]))
-    found = [
-        file
-        for file in sorted(root.glob(pattern))
-        if file.is_file() and not _is_hidden(file.relative_to(root))
-    ]
+    files = [file for file in sorted(root.glob(pattern)) if file.is_file()]
+    _refuse_lake_table(text, root, files)
+    found = [file for file in files if not _is_hidden(file.relative_to(root))]
     if os.path.isdir(text):
         found = [file for file in found if _has_format(file)]
     if not found:
@@ -321,6 +178,28 @@ def find_partitions(path: str | os.PathLike[str]) -> Partitions:
             else f"no file matches {text!r}"
         )
     return Partitions(root, tuple(found))
+
+
+def _refuse_lake_table(text: str, root: Path, files: Sequence[Path]) -> None:
+    """Refuse files whose rows count only where a log says so: some may be deleted or replaced."""
+    folders = {root} | {folder for file in files for folder in _folders(file, root)}
+    for folder in sorted(folders):
+        if (folder / "_delta_log").is_dir():
+            raise InvalidInputError(
+                f"{text!r}: {str(folder)!r} is a table of Delta Lake, whose folder also holds "
+                "deleted rows; open it with the package deltalake (or Spark) and give the frame"
+            )
+        if any(folder.glob("metadata/*.metadata.json")):
+            raise InvalidInputError(
+                f"{text!r}: {str(folder)!r} is a table of Iceberg, whose folder also holds deleted "
+                "rows; open it with the package pyiceberg (or Spark) and give the frame"
+            )
+
+
+def _folders(file: Path, root: Path) -> Iterator[Path]:
+    """Yield the folders between a file and the root, and some above: a table may begin there."""
+    yield from (folder for folder in file.parents if folder.is_relative_to(root))
+    yield from list(root.absolute().parents)[:3]
 
 
 def _has_format(file: Path) -> bool:
@@ -375,6 +254,36 @@ class Located:
     """Columns that must hold numbers."""
     hive: Mapping[str, str] = field(default_factory=dict)
     """Columns that only the folders name, and the kind of each."""
+    alike: tuple[tuple[str, ...], ...] = ()
+    """The files by the types of their columns, where these differ."""
+    mixed: tuple[str, ...] = ()
+    """Columns of numbers whose types differ, to be read as doubles."""
+
+
+class FileStamps:
+    """What files were like when they were first looked at: passes over changed ones are refused."""
+
+    def __init__(self, files: Sequence[str] = ()) -> None:
+        # Other places than this machine have no such stamps.
+        self._stamps = {file: _stamp(file) for file in files if "://" not in file}
+
+    def check(self) -> None:
+        """Refuse a file that is not what it was."""
+        for file, before in self._stamps.items():
+            now = _stamp(file)
+            if now != before:
+                raise InvalidInputError(
+                    f"{file!r} {'changed' if now else 'vanished'} while it was read: its rows were "
+                    "seen in part before and in part after; work on files that stay as they are"
+                )
+
+
+def _stamp(file: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def hive_columns(file: str | os.PathLike[str]) -> list[str]:
@@ -416,158 +325,5 @@ def hive_kind(values: Sequence[str | None]) -> str:
 _HIVE_KINDS = {"BIGINT": r"0|-?[1-9][0-9]{0,17}", "DATE": r"[0-9]{4}-[0-9]{2}-[0-9]{2}"}
 
 
-def refuse_hive_conflict(file: str, names: Sequence[str]) -> None:
-    """Refuse a file that has a column which its folders name as well, with other values."""
-    both = [name for name in hive_columns(file) if name in names]
-    for name in both:
-        said = hive_values(file)[name]
-        column = read_columns(file, [name])[name]
-        same = [_hive_text(item) == said for item in column.tolist()]
-        if not all(same):
-            row = same.index(False)
-            raise InvalidInputError(
-                f"{file!r}: the folder says {name}={said}, but the column {name!r} of the file is "
-                f"{column[row]!r} in row {row}: drop or rename one of them"
-            )
-
-
-def _hive_text(item: Any) -> str | None:
-    if item is None or item != item:
-        return None
-    return str(int(item)) if isinstance(item, float) and item.is_integer() else str(item)
-
-
-def table_columns(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the columns of a file, or of the first of many, and of their folders."""
-    first = find_partitions(path).files[0] if is_partitioned(path) else path
-    names = column_names(first)
-    return names + [name for name in hive_columns(first) if name not in names]
-
-
-def read_table(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Return the named columns of a file or of many, one after the other, as `read_columns`."""
-    files = find_partitions(path).files if is_partitioned(path) else (path,)
-    parts = [_read_part(file, names) for file in files]
-    said = [hive_values(file) for file in files]
-    columns = {name: [part[name] for part in parts] for name in names}
-    for name, pieces in columns.items():
-        if all(name in values for values in said):
-            columns[name] = _hive_arrays(pieces, [values[name] for values in said])
-    return {name: np.concatenate(pieces) for name, pieces in columns.items()}
-
-
-def _read_part(file: str | os.PathLike[str], names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Return the named columns of a file, those of its folders as text."""
-    said = hive_values(file)
-    if not any(name in said for name in names):
-        return read_columns(file, names)
-    available = column_names(file)
-    refuse_hive_conflict(os.fspath(file), available)
-    inside = [name for name in names if name not in said or name in available]
-    # Some column is needed to know how many rows there are.
-    columns = read_columns(file, inside or available[:1])
-    rows = len(next(iter(columns.values())))
-    for name in names:
-        if name not in inside:
-            columns[name] = np.full(rows, said[name], object)
-    return columns
-
-
-def _hive_arrays(pieces: list[Any], said: list[str | None]) -> list[Any]:
-    """Return a column of folders as numbers, if all its values are whole numbers."""
-    if hive_kind(said) != "BIGINT":
-        return pieces
-    return [
-        np.full(len(piece), np.nan if value is None else int(value))
-        for piece, value in zip(pieces, said, strict=True)
-    ]
-
-
 def _is_hidden(path: Path) -> bool:
     return any(part.startswith(("_", ".")) for part in path.parts)
-
-
-def npz_names(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the arrays."""
-    with _archive(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-    if not names:
-        raise InvalidInputError(f"cannot read {os.fspath(path)!r} as NPZ: it holds no array")
-    return names
-
-
-def npz_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Return the named arrays, which must be one-dimensional and of one length."""
-    with _archive(path) as archive:
-        columns = {name: _array(archive, name) for name in names}
-    for name, column in columns.items():
-        if column.ndim != 1:
-            raise InvalidInputError(
-                f"{os.fspath(path)!r}: array {name!r} has shape {column.shape}; "
-                "a column has one dimension"
-            )
-    lengths = {name: len(column) for name, column in columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise InvalidInputError(
-            f"{os.fspath(path)!r}: the arrays are of different lengths: "
-            + ", ".join(f"{name!r} {length}" for name, length in lengths.items())
-        )
-    return columns
-
-
-def _array(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
-    """Read an array, if the archive holds as many bytes as its header speaks of."""
-    info = archive.getinfo(f"{name}.npy")
-    if info.file_size > max(_UNPACKED, _RATIO * info.compress_size):
-        raise ValueError(
-            f"array {name!r} unpacks to {info.file_size} bytes, more than 1 GiB and than "
-            f"{_RATIO} times its packed size: save it with numpy.savez, unpacked"
-        )
-    read = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        if version not in read:
-            raise ValueError(f"array {name!r} is of version {version}, which holds no numbers")
-        shape, _, dtype = read[version](member)
-        if dtype.hasobject:
-            raise ValueError("it holds Python objects, and reading those could run code")
-        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        if size != info.file_size - member.tell():
-            raise ValueError(
-                f"array {name!r} is damaged: its header speaks of {size} bytes, "
-                f"there are {info.file_size - member.tell()}"
-            )
-    with archive.open(info) as member:
-        return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
-
-
-def write_npz(file: BinaryIO, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write an archive; unlike `numpy.savez` under any names."""
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, column in columns.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, column, allow_pickle=False)
-
-
-@contextmanager
-def _archive(path: str | os.PathLike[str]) -> Iterator[zipfile.ZipFile]:
-    check_input(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
-    except InvalidInputError:
-        raise
-    except zipfile.BadZipFile as error:
-        raise InvalidInputError(
-            f"cannot read {os.fspath(path)!r} as NPZ: it is no such archive ({error})"
-        ) from None
-    # An encrypted member is a RuntimeError, an unknown way of packing NotImplementedError.
-    except (
-        *(OSError, EOFError, ValueError, KeyError, zlib.error, RuntimeError, SyntaxError),
-        *(TypeError, MemoryError, OverflowError, UnicodeError),
-    ) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidInputError(f"cannot read {os.fspath(path)!r} as NPZ: {reason}") from None

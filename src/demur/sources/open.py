@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from demur._arrays import check_kind
-from demur.core.columns import check_names, match_name
-from demur.core.scores import ScoreColumns
+from demur.core.columns import ScoreColumns, check_names, match_name
 from demur.core.source import MEMORY, ScoreSource
 from demur.errors import InvalidInputError
+from demur.losses import check_losses
 from demur.sources.engines import engine_of, read_files
 from demur.sources.files import (
+    FileStamps,
     Located,
     find_files,
     hive_columns,
     hive_kind,
     hive_values,
-    open_stream,
     path_text,
-    refuse_hive_conflict,
 )
 from demur.sources.record_batches import is_number
+from demur.sources.tables import open_stream, refuse_hive_conflict
 from demur.sources.text_files import csv_dialect
 
 LOSSES = ("zero_one", "absolute")
@@ -32,7 +32,8 @@ LOSSES = ("zero_one", "absolute")
 Missing = Literal["error", "drop"]
 """Rows that lack a value are refused, or left out."""
 
-_SINGLE = ("loss", "label", "prediction", "ood", "weight")
+SINGLE = ("loss", "correct", "label", "prediction", "ood", "weight", "group")
+"""Roles that one column has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +49,16 @@ class Roles:
     weight: str | None = None
     confidence: tuple[str, ...] = ()
     """Those of the scores in which higher means *less* doubt; their sign is flipped."""
+    correct: str | None = None
+    """1 where the prediction is right, 0 where it is wrong."""
+    group: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.scores) not in (1, 2) or len(set(self.scores)) < len(self.scores):
             raise InvalidInputError(
                 f"scores must be one or two different columns, got {list(self.scores)}"
             )
-        pair = self.label is not None and self.prediction is not None
-        if (self.loss is None) != pair or (
-            self.loss is not None and (self.label or self.prediction)
-        ):
-            raise InvalidInputError("give either loss, or label and prediction")
+        check_losses(self.loss, self.correct, self.label, self.prediction)
         if self.loss_function not in LOSSES:
             raise InvalidInputError(
                 f"loss_function must be one of {', '.join(LOSSES)}, got {self.loss_function!r}"
@@ -73,7 +73,7 @@ class Roles:
 
     def used(self) -> list[tuple[str, str]]:
         """Return the columns with the arguments that name them."""
-        named = [(role, getattr(self, role)) for role in _SINGLE]
+        named = [(role, getattr(self, role)) for role in SINGLE]
         return [
             *(("scores", name) for name in self.scores),
             *((role, name) for role, name in named if name is not None),
@@ -81,7 +81,7 @@ class Roles:
 
     def numeric(self) -> list[tuple[str, str]]:
         """Return those columns that must hold numbers, with the arguments that name them."""
-        kinds = {"scores", "loss", "weight"}
+        kinds = {"scores", "loss", "correct", "weight"}
         if self.loss_function == "absolute":
             kinds |= {"label", "prediction"}
         return [(role, name) for role, name in self.used() if role in kinds]
@@ -97,12 +97,14 @@ def open_source(
     scores: str | Sequence[str],
     *,
     loss: str | None = None,
+    correct: str | None = None,
     label: str | None = None,
     prediction: str | None = None,
     loss_function: Literal["zero_one", "absolute"] = "zero_one",
     ood: str | None = None,
     weight: str | None = None,
     confidence: str | Sequence[str] = (),
+    group: str | None = None,
     missing: Missing = "error",
     memory: int = MEMORY,
     engine: Engine = "duckdb",
@@ -115,7 +117,7 @@ def open_source(
     data
         Files: a path, a pattern such as ``"scores/*.parquet"``, a folder, or a list of these.
         Or a frame: Spark (classic or Connect), Dask, Polars, a DuckDB relation, pandas, pyarrow.
-    scores, loss, label, prediction, loss_function, ood, weight
+    scores, loss, correct, label, prediction, loss_function, ood, weight, group
         Columns, as in `Sample.from_frame`.
     confidence
         Those of `scores` in which higher means *less* doubt: a name, or several. The rule is
@@ -141,6 +143,8 @@ def open_source(
         _names("scores", scores),
         *(loss, label, prediction, loss_function, ood, weight),
         _names("confidence", confidence),
+        correct,
+        group,
     )
     for argument, name in roles.used():
         if not isinstance(name, str):
@@ -150,7 +154,9 @@ def open_source(
             f"memory must be a whole number of bytes, at least {_LEAST}, got {memory!r}"
         )
     if engine not in get_args(Engine):
-        raise InvalidInputError(f"engine must be one of {', '.join(get_args(Engine))}")
+        raise InvalidInputError(
+            f"engine must be one of {', '.join(get_args(Engine))}, got {engine!r}"
+        )
     if isinstance(data, (list, tuple)):
         for path in data:
             check_kind("data", path, (str, os.PathLike))
@@ -161,7 +167,13 @@ def open_source(
             from demur.sources.engines.duckdb import DuckDBSource
 
             return DuckDBSource(data, roles, missing=missing, memory=memory, progress=progress)
-        data = _read(data, engine, roles)
+        located = _located(data, roles)
+        stamps = FileStamps(located.files)
+        source = engine_of(frame := read_files(located, engine))(
+            frame, roles, missing=missing, memory=memory
+        )
+        source.watch_files(stamps)  # type: ignore[attr-defined]
+        return source
     return engine_of(data)(data, roles, missing=missing, memory=memory)
 
 
@@ -178,15 +190,16 @@ def _names(argument: str, given: Any) -> tuple[str, ...]:
     return names
 
 
-def _read(data: Any, engine: Engine, roles: Roles) -> Any:
-    """Return files as a frame of a distributed engine."""
+def _located(data: Any, roles: Roles) -> Located:
+    """Return files that a distributed engine is to read."""
     paths = [os.fspath(path) for path in ([data] if isinstance(data, (str, os.PathLike)) else data)]
     # What is not on this machine is not looked for here.
     if any("://" in path for path in paths):
         kind = "CSV" if paths[0].endswith((".csv", ".tsv")) else "Parquet"
-        return read_files(Located(tuple(paths), kind), engine)
+        return Located(tuple(paths), kind)
     files, kind = find_files(paths)
-    names = _check_parquet(files, roles) if kind == "Parquet" else _check_csv(files, roles)
+    types = _check_parquet(files, roles) if kind == "Parquet" else _check_csv(files, roles)
+    names = types[files[0]]
     separators = {csv_dialect(file).separator for file in files} if kind == "CSV" else {","}
     if len(separators) > 1:
         raise InvalidInputError("the CSV files are separated by different marks")
@@ -197,24 +210,51 @@ def _read(data: Any, engine: Engine, roles: Roles) -> Any:
         for key in said[0]
         if key not in names and all(key in values for values in said)
     }
-    return read_files(Located(files, kind, separators.pop(), numbers, hive), engine)
+    alike, mixed = _mixed(types, roles)
+    return Located(files, kind, separators.pop(), numbers, hive, alike, mixed)
 
 
-def _check_csv(files: Sequence[str], roles: Roles) -> list[str]:
-    """Refuse a file that is no CSV, or lacks a column; return the columns of the first."""
+Types = dict[str, dict[str, Any]]
+"""The type of each column of each file; None where the file does not tell."""
+
+
+def _mixed(types: Types, roles: Roles) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Return files by the types of the columns in use, and the columns whose types differ."""
+    mixed, groups = {}, dict[tuple[Any, ...], list[str]]()
+    first = next(iter(types))
+    for argument, asked in roles.used():
+        for file, kinds in types.items():
+            name = match_name(asked, list(kinds))
+            here, there = (types[one].get(name) for one in (first, file))
+            if here == there or here is None or there is None:
+                continue
+            if not (is_number(here) and is_number(there)):
+                raise InvalidInputError(
+                    f"{argument}: column {name!r} holds {here} in {first!r} and {there} in {file!r}"
+                )
+            mixed[name] = True
+    if not mixed:
+        return (), ()
+    for file, kinds in types.items():
+        groups.setdefault(tuple(kinds.get(name) for name in mixed), []).append(file)
+    return tuple(map(tuple, groups.values())), tuple(mixed)
+
+
+def _check_csv(files: Sequence[str], roles: Roles) -> Types:
+    """Refuse a file that is no CSV, or lacks a column; return the columns."""
+    types: Types = {}
     for file in files:
         names = list(csv_dialect(file).names)
         refuse_hive_conflict(file, names)
         outside = [name for name in hive_columns(file) if name not in names]
         check_names([*names, *outside], roles.used(), repr(file))
-    return list(csv_dialect(files[0]).names)
+        types[file] = dict.fromkeys(names)
+    return types
 
 
-def _check_parquet(files: Sequence[str], roles: Roles) -> list[str]:
-    """Refuse a file that is cut short, or lacks a column, or has text where numbers must be.
-
-    Returns the columns of the first.
-    """
+def _check_parquet(files: Sequence[str], roles: Roles) -> Types:
+    """Refuse a file that is cut short, or lacks a column, or has text where numbers must be."""
+    types: Types = {}
     for file in files:
         schema = open_stream(file).schema
         refuse_hive_conflict(file, schema.names)
@@ -227,4 +267,5 @@ def _check_parquet(files: Sequence[str], roles: Roles) -> list[str]:
                     f"{argument}: column {name!r} of {file!r} holds {schema.field(name).type}, "
                     "not numbers"
                 )
-    return list(open_stream(files[0]).schema.names)
+        types[file] = dict(zip(schema.names, schema.types, strict=True))
+    return types

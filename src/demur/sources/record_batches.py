@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -236,14 +237,22 @@ def _writer(file: BinaryIO, kind: str, schema: Any) -> Iterator[Callable[[Any], 
 
 
 def _json_writer(file: BinaryIO) -> Callable[[Any], None]:
-    """Write an object in each line; what is no number is null, and dates are text."""
+    """Write an object in each line; dates are text, and what JSON has no number for is null."""
 
     def write(batch: Any) -> None:
         for row in batch.to_pylist():
-            plain = {name: None if value != value else value for name, value in row.items()}
-            file.write(json.dumps(plain, ensure_ascii=False, default=str).encode() + b"\n")
+            text = json.dumps(_json_value(row), ensure_ascii=False, allow_nan=False, default=str)
+            file.write(text.encode() + b"\n")
 
     return write
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _json_value(item) for name, item in value.items()}
+    return [_json_value(item) for item in value] if isinstance(value, list) else value
 
 
 def _csv_writer(file: BinaryIO, schema: Any, separator: str) -> Callable[[Any], None]:
@@ -279,8 +288,12 @@ def _csv_writer(file: BinaryIO, schema: Any, separator: str) -> Callable[[Any], 
 
 
 def _plain(column: Any) -> Any:
-    is_coded = arrow("pyarrow").types.is_dictionary(column.type)
-    return column.dictionary_decode() if is_coded else column
+    """Return a column of a type that Arrow writes as CSV; Polars has text as views."""
+    pa = arrow("pyarrow")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    return column.cast(views.get(column.type, column.type))
 
 
 def _missing_pattern() -> str:

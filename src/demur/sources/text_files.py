@@ -43,8 +43,8 @@ _KNOWN = {
     b"PK\x03\x04": "a ZIP archive",
     b"PAR1": "a Parquet file",
     b"ARROW1": "an Arrow file",
-    b"\x1f\x8b": "packed by gzip; call it .csv.gz",
-    b"\x28\xb5\x2f\xfd": "packed by zstd; call it .csv.zst",
+    b"\x1f\x8b": "packed by gzip; call it .csv.gz, or unpack it",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; call it .csv.zst, or unpack it",
     b"%PDF": "a PDF",
     b"\xff\xfe": "UTF-16 text; write it as UTF-8",
     b"\xfe\xff": "UTF-16 text; write it as UTF-8",
@@ -69,11 +69,14 @@ def open_text(path: str) -> Any:
 
 
 _seen: tuple[Any, bytes] | None = None
+_taken: tuple[Any, str] | None = None
 
 
 def standard_input() -> bytes:
     """Return all of standard input, which can be read only once and is therefore kept."""
     global _seen
+    if _taken is not None and _taken[0] is sys.stdin:
+        raise InvalidInputError(f"'-' means standard input, which is {_taken[1]} already")
     if _seen is None or _seen[0] is not sys.stdin:
         if sys.stdin is None or sys.stdin.closed:
             raise InvalidInputError("'-' means standard input, which is closed")
@@ -83,6 +86,17 @@ def standard_input() -> bytes:
             raise InvalidInputError("'-' means standard input, which is empty")
         _seen = (sys.stdin, content)
     return _seen[1]
+
+
+def input_text(what: str) -> str:
+    """Return all of standard input as text, which then is no table as well."""
+    global _taken
+    try:
+        text = standard_input().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"cannot read {what} from standard input: {error}") from None
+    _taken = (sys.stdin, what)
+    return text
 
 
 def input_format() -> str:
@@ -170,7 +184,7 @@ def json_columns(path: str, kind: str) -> dict[str, npt.NDArray[Any]]:
         ) from None
     rows = list(_json_rows(path, kind, text))
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: _column([row.get(name) for row in rows]) for name in names}
+    return {name: column_of([row.get(name) for row in rows]) for name in names}
 
 
 def _json_rows(path: str, kind: str, text: str) -> Iterator[dict[str, Any]]:
@@ -214,7 +228,7 @@ def _name_of(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def _column(values: list[Any]) -> npt.NDArray[Any]:
+def column_of(values: list[Any]) -> npt.NDArray[Any]:
     """Return values as numbers if all of them are, NaN where missing; else as they are."""
     if all(isinstance(value, bool) for value in values):
         return np.array(values, np.bool_)

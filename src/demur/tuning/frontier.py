@@ -10,28 +10,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from demur._arrays import BoolArray, FloatArray, IntArray, check_kind
+from demur._arrays import BoolArray, FloatArray, IntArray, check_kind, data_frame
+from demur._kernels.engines import EXACT, Gap
 from demur._kernels.exact import best_first, may_beat, quotients_are_exact
 from demur._kernels.reference import BoundsTable
+from demur.core.card import Card
+from demur.core.columns import ScoreColumns, combine
 from demur.core.paper_models import TprFprModel
 from demur.core.points import Points
 from demur.core.program import Number, Program, Totals, exact
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.scores import ScoreColumns, combine
 from demur.core.source import ScoreSource
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.tuning.directions import (
-    DIRECTION_SETS,
-    Directions,
-    DirectionSet,
-    grid_directions,
-    warn_of_units,
-)
 from demur.tuning.operating_points import (
     LazyLines,
     RuleBatch,
@@ -42,7 +37,14 @@ from demur.tuning.operating_points import (
     settle,
 )
 from demur.tuning.prepared import FEW, Prepared, as_prepared
-from demur.tuning.result import Grid
+from demur.tuning.result import (
+    DIRECTION_SETS,
+    Directions,
+    DirectionSet,
+    Grid,
+    grid_directions,
+    warn_of_units,
+)
 
 PERCENT: tuple[Fraction, ...] = tuple(Fraction(k, 100) for k in range(101))
 
@@ -67,6 +69,8 @@ class Frontier:
     _cells: IntArray
     """Which of the different rules each cell has, -1 for none."""
     _lines: LazyLines
+    card: Card | None = None
+    """What is known of the rows, for the cards of rules."""
 
     @property
     def directions(self) -> FloatArray:
@@ -77,6 +81,13 @@ class Frontier:
     def thresholds(self) -> FloatArray:
         """Shape (rows, columns): the threshold of a rule that attains the risk."""
         return self._all_lines()[..., -1]
+
+    def found(self) -> tuple[Rules, IntArray]:
+        """Return the rules as they were found, and which one each cell has, -1 for none.
+
+        The lines of these are not settled: `rule` hands out those that are.
+        """
+        return self._lines.rules, self._cells
 
     def rule(self, row: int, column: int) -> Rule:
         """Return a rule that attains the risk of ``min_tpr[row]``, ``max_fpr[column]``.
@@ -105,7 +116,11 @@ class Frontier:
         if np.isnan(self.selective_risk[row, column]):
             raise self._infeasible(row, column)
         *direction, threshold = self._lines(self._cells[row, column][None])[0].tolist()
-        return Rule.of_doubts(direction, threshold, self.columns)
+        rule = Rule.of_doubts(direction, threshold, self.columns)
+        if self.card is None:
+            return rule
+        model = TprFprModel(float(self.min_tpr[row]), float(self.max_fpr[column]))
+        return replace(rule, card=self.card.with_entries(model=model.to_data()))
 
     def rule_at(self, *, min_tpr: Number, max_fpr: Number) -> Rule:
         """Return the rule of two bounds that are levels of this frontier.
@@ -129,6 +144,25 @@ class Frontier:
                 )
             places.append(int(found[0]))
         return self.rule(*places)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the risk over both bounds with matplotlib, on `ax` or on new axes; return these."""
+        from demur import plots
+
+        return plots.frontier(self.min_tpr, self.max_fpr, self.selective_risk, ax=ax)
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame of pandas or Polars with a row per pair of bounds."""
+        tpr, fpr = np.meshgrid(self.min_tpr, self.max_fpr, indexing="ij")
+        columns = {
+            "min_tpr": tpr,
+            "max_fpr": fpr,
+            "selective_risk": self.selective_risk,
+            "accepted_id": self.accepted_id,
+            "accepted_ood": self.accepted_ood,
+            "accepted_loss": self.accepted_loss,
+        }
+        return data_frame({name: values.ravel() for name, values in columns.items()}, backend)
 
     def _all_lines(self) -> FloatArray:
         lines = self._lines(np.arange(self._cells.max(initial=-1) + 1))
@@ -209,8 +243,9 @@ def frontier(
         best, cells = _by_enumeration(prepared.points, directions, search, levels)
     else:
         best, cells = best_for_all_bounds(prepared, allowed, levels)
-    lines = LazyLines(prepared.points, best, directions, settled=is_enumerated)
-    return _frontier(tprs, fprs, totals, best, cells, lines, prepared.sample.columns)
+    lines = LazyLines(best, None if is_enumerated else prepared.settled)
+    found = _frontier(tprs, fprs, totals, best, cells, lines, prepared.sample.columns)
+    return replace(found, card=Card.of_rows(prepared.sample).with_entries(ood=prepared.ood))
 
 
 def _of_source(
@@ -222,16 +257,13 @@ def _of_source(
     ood: Literal["pooled", "worst"] | None,
 ) -> Frontier:
     # Imported here, since most calls have no use for it.
-    from demur.tuning.streamed.cells import no_points
     from demur.tuning.streamed.frontier import rules_of_source
 
     if isinstance(search, Grid):
         raise InvalidInputError("search: Grid needs a Sample; a source is searched by Exact()")
     allowed = DIRECTION_SETS[str(directions)]
     totals, best, cells = rules_of_source(source, tprs, fprs, allowed, ood=ood or "pooled")
-    nothing = no_points(len(source.score_names), len(totals.ood), totals)
-    lines = LazyLines(nothing, best, directions, settled=True)
-    return _frontier(tprs, fprs, totals, best, cells, lines, source.columns)
+    return _frontier(tprs, fprs, totals, best, cells, LazyLines(best, None), source.columns)
 
 
 def _frontier(
@@ -381,14 +413,18 @@ class Surface:
 
 
 def best_for_all_bounds(
-    prepared: Prepared, allowed: DirectionSet, levels: Levels
+    prepared: Prepared, allowed: DirectionSet, levels: Levels, gap: Gap = EXACT
 ) -> tuple[Rules, IntArray]:
-    """Return the rules that are best somewhere, and which one for each pair, -1 for none."""
+    """Return the rules that are best somewhere, and which one for each pair, -1 for none.
+
+    What is better by no more than `gap` may be missed.
+    """
     points = prepared.points
     # Engines bound the OOD mass of all sets together, and take it that losses are those of ID
     # mass.
     if len(levels.max_ood) == 1 and not points.loss[points.id == 0].any():
-        return Rules.distinct(prepared.all_bounds(allowed, levels.min_id, levels.max_ood[0]))
+        best = prepared.all_bounds(allowed, levels.min_id, levels.max_ood[0], gap=gap)
+        return Rules.distinct(best)
     return _one_by_one(prepared, allowed, levels)
 
 

@@ -19,18 +19,19 @@ import numpy as np
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels import reference
 from demur._kernels.engines import Optima
+from demur.core.columns import combine, midway
 from demur.core.points import Points
 from demur.core.program import Totals
-from demur.core.scores import combine, midway
 from demur.errors import InvalidInputError
-from demur.tuning.directions import (
+from demur.tuning.prepared import spread
+from demur.tuning.result import (
     DIRECTION_SETS,
     Directions,
     DirectionSet,
+    Exact,
+    Grid,
     grid_directions,
 )
-from demur.tuning.prepared import spread
-from demur.tuning.result import Exact, Grid
 
 Search = Exact | Grid | None
 
@@ -139,23 +140,20 @@ def settle(points: Points, rules: Rules, directions: Directions) -> tuple[Rules,
 class LazyLines:
     """The lines of rules, each settled when it is first asked for.
 
-    Settling takes a pass over the points for each line, and few of many are ever deployed.
+    Settling costs a look at the points next to each line, and few of many are ever deployed.
     """
 
-    def __init__(
-        self, points: Points, rules: Rules, directions: Directions, *, settled: bool
-    ) -> None:
-        self._points, self._rules, self._directions = points, rules, directions
+    def __init__(self, rules: Rules, settled: Callable[[FloatArray], FloatArray] | None) -> None:
+        """Take how to settle lines, None if they are settled already."""
+        self.rules, self._settled_by = rules, settled
         self._lines = rules.lines.copy()
-        self._settled = np.full(len(rules.id), settled)
+        self._settled = np.full(len(rules.id), settled is None)
 
     def __call__(self, rows: IntArray) -> FloatArray:
         """Return the lines of some rules."""
         new = rows[~self._settled[rows]]
-        if len(new):
-            settled, met = settle(self._points, self._rules.take(new), self._directions)
-            # A line that float64 cannot bring to unit length stays as the search found it.
-            self._lines[new[met]] = settled.lines[met]
+        if len(new) and self._settled_by is not None:
+            self._lines[new] = self._settled_by(self.rules.lines[new])
             self._settled[new] = True
         return self._lines[rows]
 

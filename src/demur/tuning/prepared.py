@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray, takes
-from demur._kernels.engines import Engine, Optima, Outcome, engine
+from demur._kernels import rational, reference
+from demur._kernels.engines import EXACT, PLAIN, Chosen, Engine, Gap, Optima, Outcome, engine
+from demur._kernels.exact import Linear
+from demur._kernels.frame import Frame
 from demur.core.points import Points
-from demur.core.program import Program
+from demur.core.program import ID, LOSS, OOD, Part, Program
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
-from demur.tuning.directions import Direction, DirectionSet
+from demur.tuning.result import Direction, DirectionSet
 
 FEW = 1500
 """Up to this many rows, looking at all pairs of them is faster than searching all bounds."""
 
+# Rows looked at to find out about where a quantile is.
+_LOOKED_AT = 4096
+# Lines times points that are counted without a tree.
+_FEW_TO_COUNT = 100_000
+
 _SMALLEST, _FARTHEST = 1e-290, 1e290
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Prepared:
     """A sample with the search tree over its points; made by `prepare`."""
 
@@ -30,8 +38,13 @@ class Prepared:
     points: Points
     ood: str
     _engine: Engine = field(repr=False)
-    _tree: Any = field(default=None, repr=False)
+    _trees: dict[tuple[Part, ...], Any] = field(default_factory=dict, repr=False)
+    """By the parts of rows whose masses they have."""
     _spread: FloatArray | None = field(default=None, repr=False)
+    _frame: Frame | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return f"Prepared({self.sample!r}, ood={self.ood!r})"
 
     @property
     def spread(self) -> FloatArray:
@@ -39,6 +52,13 @@ class Prepared:
         if self._spread is None:
             self._spread = spread(self.points.scores, self.points.id)
         return self._spread
+
+    @property
+    def frame(self) -> Frame:
+        """The coordinates that are searched."""
+        if self._frame is None:
+            self._frame = Frame.of(self.points.scores)
+        return self._frame
 
     def search(
         self,
@@ -53,35 +73,72 @@ class Prepared:
 
         `start` are directions to try first, shape (d, 2).
         """
-        return self._engine.search(
-            self._grown(),
+        bounds = LinearParts.of(program, self.points)
+        arguments = kernel_arguments(program)
+        outcome = self._engine.search(
+            self._grown(bounds.parts),
             allowed.quarters,
-            *kernel_arguments(program),
+            *arguments,
+            linear=bounds.linear,
             gap=gap,
             budget=budget,
             start=start,
         )
+        if not outcome.doubts and not outcome.unresolved:
+            return outcome
+        points = self.points
+        masses = [points.id, points.loss, *points.ood, *map(points.part, bounds.parts)]
+        rows = rational.DoubtfulRows(points.scores, np.stack(masses), self.frame)
+        return rational.settled(outcome, rows, rational.Goal(*arguments, bounds.linear))
 
-    def directions(self, program: Program, weights: FloatArray) -> IntArray:
-        """Return ID, OOD and loss mass of the optimum of each direction, shape (d, 3).
+    def directions(self, program: Program, weights: FloatArray, *, each: bool = False) -> Optima:
+        """Return the optimum of each direction, shape (d, 2), with scores weighed in float64.
 
-        Only directions that attain the optimum of all are sure to have theirs; ID mass is 0
-        where there is none.
+        Unless `each`, only directions that attain the optimum of all are sure to have theirs; ID
+        mass is 0 where there is none.
         """
-        best = self._engine.grid(self._grown(), weights, *kernel_arguments(program))
-        return np.column_stack([best.id, best.ood, best.loss])
+        bounds = LinearParts.of(program, self.points)
+        plain = self.frame.plain
+        return self._engine.grid(
+            self._grown(bounds.parts) if plain else self._tree_of(bounds.parts, PLAIN),
+            weights,
+            *kernel_arguments(program),
+            linear=bounds.linear,
+            each=each,
+        )
 
     @property
     def searches_all_bounds(self) -> bool:
         """Whether the engine can search for many pairs of bounds at once."""
         return self._engine.searches_all_bounds
 
-    def all_bounds(self, allowed: DirectionSet, min_id: IntArray, max_ood: IntArray) -> Optima:
+    def all_bounds(
+        self,
+        allowed: DirectionSet,
+        min_id: IntArray,
+        max_ood: IntArray,
+        *,
+        gap: Gap = EXACT,
+    ) -> Optima:
         """Return the half-planes with the least selective risk for every pair of bounds.
 
         `max_ood` bounds the OOD mass of all sets together.
         """
-        return self._engine.frontier(self._grown(), allowed.quarters, min_id, max_ood)
+        return self._engine.frontier(self._grown(), allowed.quarters, min_id, max_ood, gap=gap)
+
+    def equal_fpr(self, allowed: DirectionSet, *, gap: float) -> Chosen:
+        """Return the largest share of correct ID at every OOD mass; losses are 0 or 1 per mass."""
+        points = self.points
+        ood, correct = points.ood.sum(axis=0), points.id - points.loss
+        tree = self._engine.reweight(self._grown(), ood, points.loss[None], correct)
+        return self._engine.equal_fpr(tree, allowed.quarters, gap=gap)
+
+    def equals(self, allowed: DirectionSet, masses: IntArray) -> tuple[IntArray, FloatArray] | None:
+        """Return all half-planes that accept one of some masses (ID, OOD, loss), shape (n, 3).
+
+        That is which, and their lines; None where they have to be searched for one by one.
+        """
+        return self._engine.equals(self._grown(), allowed.quarters, masses)
 
     def widest_line(
         self, direction: Direction, threshold: float, allowed: DirectionSet
@@ -91,7 +148,9 @@ class Prepared:
         And its width, in spreads.
         """
         half_plane = np.array(direction), threshold
-        p, q, width = self._engine.widest(self._grown(), *half_plane, self.spread, allowed.nonneg)
+        p, q, width = self._engine.widest(
+            self._any_tree(), *half_plane, self.spread, allowed.nonneg
+        )
         return (p, q), width
 
     def sides(
@@ -102,19 +161,115 @@ class Prepared:
         They are of the last accepted and the first rejected point.
         """
         half_plane = np.array(direction), threshold
-        return self._engine.sides(self._grown(), *half_plane, np.array(along))
+        return self._engine.sides(self._any_tree(), *half_plane, np.array(along))
+
+    def count(self, lines: FloatArray) -> IntArray:
+        """Return the masses that lines (weights, threshold) accept, shape (lines, 2 + sets).
+
+        These are ID, loss, and OOD of each set.
+        """
+        points = self.points
+        few = points.scores.shape[1] == 1 or len(points.scores) * len(lines) <= _FEW_TO_COUNT
+        if few and not self._trees:
+            return counted_plainly(points, lines)
+        return self._engine.count(self._grown(), lines)
+
+    def settled(self, lines: FloatArray) -> FloatArray:
+        """Return lines with unit weights and thresholds midway between the two sides.
+
+        A line that float64 cannot bring to unit length without accepting other masses stays as
+        it is.
+        """
+        settled, _ = self._engine.settle(self._grown(), lines)
+        same = (self.count(settled) == self.count(lines)).all(axis=1)
+        return np.where(same[:, None], settled, lines)
+
+    def beside(self, lines: FloatArray) -> FloatArray:
+        """Return the last accepted and the first rejected value of each line, shape (lines, 2)."""
+        _, sides = self._engine.settle(self._grown(), lines)
+        return sides
 
     def reweighted(self, points: Points) -> Prepared:
         """Return the same rows with the masses of `points`, without sorting again."""
-        tree = self._engine.reweight(self._grown(), points.id, points.ood, points.loss)
-        return replace(self, points=points, _tree=tree, _spread=self.spread)
+        tree = self._engine.reweight(self._any_tree(), points.id, points.ood, points.loss)
+        return replace(self, points=points, _trees={(): tree}, _spread=self.spread)
 
-    def _grown(self) -> Any:
-        """Return the tree, which is built when it is first needed."""
+    @property
+    def is_grown(self) -> bool:
+        """Whether there is a tree over all points already."""
+        return bool(self._trees)
+
+    def of_points(self, points: Points) -> Prepared:
+        """Return other points, some of these or merged ones, in the coordinates of these."""
+        return replace(self, points=points, _trees={}, _frame=self.frame, _spread=self.spread)
+
+    def _grown(self, parts: tuple[Part, ...] = ()) -> Any:
+        """Return the tree, which is built when it is first needed, with the masses of parts."""
+        if parts not in self._trees:
+            if self._trees:
+                tree = self._engine.reweight(self._any_tree(), *self._masses(parts))
+            else:
+                tree = self._tree_of(parts, self.frame)
+            # Many models may follow: only what any of them may ask for is kept.
+            self._trees = {kept: t for kept, t in self._trees.items() if not kept} | {parts: tree}
+        return self._trees[parts]
+
+    def _tree_of(self, parts: tuple[Part, ...], frame: Frame) -> Any:
+        return self._engine.prepare(self.points.scores, *self._masses(parts), frame=frame)
+
+    def _masses(
+        self, parts: tuple[Part, ...]
+    ) -> tuple[IntArray, IntArray, IntArray, IntArray | None]:
         points = self.points
-        if self._tree is None:
-            self._tree = self._engine.prepare(points.scores, points.id, points.ood, points.loss)
-        return self._tree
+        extra = np.stack([points.part(part) for part in parts]) if parts else None
+        return points.id, points.ood, points.loss, extra
+
+    def _any_tree(self) -> Any:
+        """Return a tree for what does not depend on masses."""
+        return next(iter(self._trees.values())) if self._trees else self._grown()
+
+
+class LinearParts(NamedTuple):
+    """Linear bounds of a program as the kernels take them, and the parts they are about."""
+
+    linear: Linear | None
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(cls, program: Program, points: Points) -> LinearParts:
+        """Return the bounds; 0/1 losses need no masses apart to bound the risk."""
+        if not program.linear:
+            return cls(None, ())
+        plain = points.is_zero_one()
+        bounds = [
+            (dict(bound.terms), _plain_hope(dict(bound.hope)) if plain else dict(bound.hope))
+            for bound in program.linear
+        ]
+        named = {part for terms in bounds for part in (*terms[0], *terms[1])} - {ID, LOSS, OOD}
+        parts = tuple(sorted(named, key=str))
+        accepted, crossing = (ID, LOSS, OOD, *parts), (ID, LOSS, *parts)
+        return cls(
+            Linear(
+                np.array([[terms.get(p, 0) for p in accepted] for terms, _ in bounds], np.int64),
+                np.array([bound.least for bound in program.linear], np.int64),
+                np.array([[hope.get(p, 0) for p in crossing] for _, hope in bounds], np.int64),
+            ),
+            parts,
+        )
+
+
+def _plain_hope(hope: dict[Part, int]) -> dict[Part, int]:
+    """Return what crossing rows add at best if each has no loss, or as much as ID mass.
+
+    Of these a bound on risk welcomes those without loss, unless it welcomes all.
+    """
+    found: dict[Part, int] = {}
+    for part, coefficient in hope.items():
+        if part.below is None or part.below[0] >= part.below[1]:
+            found[Part(part.mass, part.of)] = coefficient
+        elif part.mass == "id":
+            found |= {Part("id", part.of): coefficient, Part("loss", part.of): -coefficient}
+    return found
 
 
 @takes(sample=Sample)
@@ -137,9 +292,31 @@ def prepare(sample: Sample, *, ood: Literal["pooled", "worst"] = "pooled") -> Pr
 
 
 def _prepared(sample: Sample, ood: str) -> Prepared:
+    _check_count(sample)
     points = Points.of(sample, ood)
     _check_sizes(points.scores)
     return Prepared(sample, points, ood, engine())
+
+
+def counted_plainly(points: Points, lines: FloatArray) -> IntArray:
+    """Return what `Prepared.count` does, by one look at all rows for each line."""
+    masses = np.vstack([points.id, points.loss, points.ood])
+    return reference.count(points.scores, masses, lines)
+
+
+def counted(sample: Sample, ood: str) -> Prepared:
+    """Return a sample ready to be counted, on which nothing is searched for."""
+    return Prepared(sample, Points.of(sample, ood), ood, engine())
+
+
+def _check_count(sample: Sample) -> None:
+    """Refuse more scores than a half-plane has, and say what makes two of them."""
+    if sample.n_scores > 2:
+        raise InvalidInputError(
+            f"one or two scores are tuned, the sample has {sample.n_scores}: "
+            "demur.learn.fit(sample) makes of them the two that decide (its result has .sample), "
+            "demur.learn.tune_linear(sample, model) weighs all of them, sample.score(k) is one"
+        )
 
 
 def _check_sizes(scores: FloatArray) -> None:
@@ -181,18 +358,30 @@ def _range(values: FloatArray, mass: IntArray) -> float:
     """Return the distance of the 10 % and the 90 % quantile; 0 if it is none or too large."""
     if mass.min() == mass.max():
         # Equal weights need a selection only.
-        low, high = (max(0, -(-len(values) * tenths // 10) - 1) for tenths in (1, 9))
-        # One at a time: NumPy selects two at once much more slowly.
-        values = values.copy()
-        values.partition(low)
-        values[low:].partition(high - low)
-        lower, upper = float(values[low]), float(values[high])
+        values = np.ascontiguousarray(values)
+        lower, upper = (
+            _select(values, max(0, -(-len(values) * tenths // 10) - 1)) for tenths in (1, 9)
+        )
     else:
         order = np.argsort(values, kind="stable")
         reached = np.cumsum(mass[order])
         shares = np.array([1, 9]) * (int(reached[-1]) / 10)
         lower, upper = values[order[np.searchsorted(reached, shares)]].tolist()
     return upper - lower if math.isfinite(upper - lower) else 0.0
+
+
+def _select(values: FloatArray, rank: int) -> float:
+    """Return the value with so many before it in ascending order."""
+    sample = np.sort(values[:: max(1, len(values) // _LOOKED_AT)])
+    place, reach = rank * len(sample) // len(values), len(sample) // 32 + 1
+    low, high = sample[max(0, place - reach)], sample[min(len(sample) - 1, place + reach)]
+    # A few per cent are around the place that a sample suggests; mostly it is among them.
+    near = values[(values >= low) & (values <= high)]
+    before = int(np.count_nonzero(values < low))
+    if not before <= rank < before + len(near):
+        near, before = values.copy(), 0
+    near.partition(rank - before)
+    return float(near[rank - before])
 
 
 def _whole(values: FloatArray) -> float:

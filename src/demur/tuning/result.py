@@ -1,18 +1,105 @@
-"""What tuning hands back, and the searches a user can choose."""
+"""What a user can choose for tuning, and what tuning hands back, also when bounds cannot be met.
+
+To choose are the searches and the directions a rule may have: named sets of them, and grids of
+angles. When a model's bounds are not attainable it is told what is: for each bound the best, the
+others kept.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Literal
 
-from demur.core.models import RejectionModel
-from demur.core.program import Totals
-from demur.core.rates import OperatingPoint
+import numpy as np
+
+from demur._arrays import FloatArray
+from demur.core.models import Bound, RejectionModel
+from demur.core.points import Points
+from demur.core.program import Program, Totals
+from demur.core.rates import OperatingPoint, precision
 from demur.core.rule import Rule
-from demur.errors import InvalidInputError
+from demur.core.sample import Sample
+from demur.core.wording import bound_text, formula, point_frame, point_text, whose
+from demur.errors import InfeasibleError, InvalidInputError, ScoreUnitsWarning
 
-Status = Literal["optimal", "gap", "budget", "grid"]
+Shape = Literal["half-plane", "box"]
+"""Whether scores are weighed, or each has a limit of its own."""
+
+Directions = Literal["nonneg", "real", "paper", "circle"]
+Direction = tuple[float, float]
+
+# Beyond this ratio of the spreads of two scores a grid loses some ten percent of the risk.
+_COMPARABLE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionSet:
+    """Which weights (w_r, w_g) a rule may put on the two scores."""
+
+    quarters: tuple[int, ...]
+    """Which of the four quarter turns it covers, counted from the axis of s_r."""
+    nonneg: tuple[bool, bool]
+    """Which of the two weights must be at least zero."""
+    angles: tuple[float, float]
+    """The arc, for a grid of angles."""
+
+
+class NamedSets(dict[str, DirectionSet]):
+    """Sets of directions by their names."""
+
+    def __missing__(self, name: str) -> DirectionSet:
+        raise InvalidInputError(f"directions must be one of {sorted(self)}, got {name!r}")
+
+
+DIRECTION_SETS = NamedSets(
+    nonneg=DirectionSet((0,), (True, True), (0.0, np.pi / 2)),
+    real=DirectionSet((0, 3), (True, False), (-np.pi / 2, np.pi / 2)),
+    paper=DirectionSet((0, 1), (False, True), (0.0, np.pi)),
+    circle=DirectionSet((0, 1, 2, 3), (False, False), (0.0, 2 * np.pi)),
+)
+"""What `directions` may be; see `demur.tune`."""
+
+
+def grid_directions(allowed: DirectionSet, angles: int) -> list[Direction]:
+    """Return equidistant unit vectors over the arc, exact where they fall on an axis."""
+    low, high = allowed.angles
+    whole_turn = high - low == 2 * np.pi
+    steps = np.linspace(low, high, angles, endpoint=not whole_turn)
+    pairs = np.column_stack([np.cos(steps), np.sin(steps)])
+    # cos(pi/2) is 6e-17 in floats, which would break the ties of the other score.
+    pairs[np.abs(pairs) < 1e-15] = 0.0
+    return [(float(c), float(s)) for c, s in pairs]
+
+
+def warn_of_units(
+    scores: FloatArray, spread: FloatArray, directions: list[Direction], *, stacklevel: int
+) -> None:
+    """Warn if one score varies so much more than the other that few angles weigh both."""
+    if len(scores) == 0 or (scores == scores[0]).all(axis=0).any():
+        # A score that never changes has no say at any angle.
+        return
+    spread_r, spread_g = spread.tolist()
+    ratio = max(spread_r, spread_g) / min(spread_r, spread_g)
+    if ratio <= _COMPARABLE:
+        return
+    weights = np.abs(np.array(directions)) * spread
+    both = int((weights.min(axis=1) >= weights.max(axis=1) / 10).sum())
+    warnings.warn(
+        f"the units of the two scores differ by a factor of {ratio:.3g}: their 10-90 % ranges "
+        f"over the ID rows are {spread_r:.3g} and {spread_g:.3g}. Only {both} of the "
+        f"{len(directions)} angles give both scores a say (their shares within a factor of 10), "
+        "so the grid may miss good rules; rescale a score, or search exactly, which does not "
+        "depend on units",
+        ScoreUnitsWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+Status = Literal["optimal", "gap", "budget", "unresolved", "grid"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +143,26 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
-    """How sure it is that no better rule exists among those searched."""
+class SearchCertificate:
+    """How sure it is that no better rule exists among those searched: nothing about new rows.
+
+    What holds in the population is promised by `demur.guarantees`.
+    """
 
     status: Status
     """``"optimal"``; ``"gap"`` or ``"budget"`` when `Exact` stopped early for that reason;
+    ``"unresolved"`` when a better half-plane is so thin that no float64 rule for it was found;
     ``"grid"`` when only a grid of angles was searched."""
     lower_bound: float = math.nan
     """No rule of the searched directions has a smaller objective; NaN for a grid."""
     boxes: int = 0
     """Boxes of directions and thresholds that were looked at."""
     unresolved: int = 0
-    """Boxes or accepted sets so thin that no float64 rule separates them."""
+    """Better accepted sets, or ones that a tie would go to, so thin that no float64 rule for them
+    was found, and boxes of such that were not taken apart. Columns of decimals are decimals."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Tuning:
     """A tuned rule and its operating point on the sample it was tuned on.
 
@@ -81,8 +173,198 @@ class Tuning:
     point: OperatingPoint
     model: RejectionModel
     totals: Totals
-    certificate: Certificate
+    certificate: SearchCertificate
+
+    def plot(self, ax: Any = None, *, sample: Sample | None = None) -> Any:
+        """Draw the rates and what was asked for, or the rows of `sample` and what is accepted.
+
+        With matplotlib, on `ax` or on new axes, which are returned.
+        """
+        from demur import plots
+
+        if sample is None:
+            return plots.rates(self.point, self.model, ax=ax)
+        return plots.score_plane(self.rule, sample, ax=ax)
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame of pandas or Polars with a row per rate."""
+        return point_frame({"tuned": self.point}, backend)
+
+    def __repr__(self) -> str:
+        return (
+            f"Tuning(accept when {formula(self.rule)}: {point_text(self.point)}, "
+            f"{self.certificate.status})"
+        )
 
 
 def _positive_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+Find = Callable[[Program], tuple[int, int, int] | None]
+"""Accepted ID, OOD and loss mass of the optimum of a program, or None."""
+
+# Bounds that only a search for each can tell are found to so many decimals.
+_STEPS = 10_000
+
+
+def infeasible_error(
+    model: RejectionModel,
+    points: Points,
+    find: Find,
+    *,
+    causes: Sequence[str] = (),
+    any_rule: Find | None = None,
+    kind: str = "rule",
+) -> InfeasibleError:
+    """Return the error that says how far the bounds are out of reach.
+
+    `causes` are likely mistakes in the data, which come before any advice. `any_rule` finds
+    something feasible, which need not be the optimum. `kind` says what rules were searched.
+    """
+    if not model.bounds:
+        return InfeasibleError(f"no rule meets the bounds of {model}", model=model, attainable={})
+    # The TPR comes first, whatever the order of the bounds.
+    bounds = sorted(model.bounds, key=lambda bound: bound.quantity != "tpr")
+    if len(bounds) > 2 or not _is_plain(model):
+        bounds = [bound for bound in bounds if not bound.is_trivial] or bounds
+    attain = _Attainable(model, points.totals, find, any_rule or find)
+    best = {bound: attain.best(bound) for bound in bounds}
+    texts = [bound_text(model, bound) for bound in bounds]
+    asked = " with ".join(texts) if len(texts) < 3 else ", ".join(texts)
+    attainable = {
+        f"{'max' if bound.is_lower else 'min'}_{model.word(bound)}{whose(bound)}": value
+        for bound, value in best.items()
+    }
+    advice = "relax a bound" + (" or add a second score" if points.scores.shape[1] == 1 else "")
+    first = "".join(f"; a likely cause: {cause}" for cause in causes)
+    return InfeasibleError(
+        f"no {kind} reaches {asked}: {_possible(model, best)}{first}; {'else ' if first else ''}"
+        f"{advice}",
+        model=model,
+        attainable=attainable,
+    )
+
+
+def _is_plain(model: RejectionModel) -> bool:
+    """Return whether bounds are on the TPR, FPR and precision of all rows only."""
+    return all(
+        bound.quantity != "selective_risk" and not bound.is_of_part for bound in model.bounds
+    )
+
+
+def _possible(model: RejectionModel, best: dict[Bound, float]) -> str:
+    """Return what each bound could be instead, in words."""
+    tpr, unable = model.bound("tpr"), [b for b, value in best.items() if math.isnan(value)]
+    if unable and _is_plain(model) and len(best) <= 2:
+        beyond = "accepts any ID row" if tpr is None else f"has {bound_text(model, tpr)} at all"
+        return f"no rule {beyond}, since rows with a score of +inf are rejected"
+    able = [bound for bound in best if bound not in unable]
+    if not able:
+        return "relaxing one of these bounds alone is not enough"
+    few = len(best) <= 2
+    parts = []
+    for bound in able:
+        others = " and ".join(bound_text(model, other) for other in best if other != bound)
+        superlative = "largest" if bound.is_lower else "smallest"
+        text = f"the {superlative} {model.word(bound)}{whose(bound)} is {best[bound]:.4g}"
+        parts.append(f"at {others} {text}" if others and few else text)
+    prior = "" if model.bound("precision") is None else f" (ood_prior {model.ood_prior})"
+    kept = "" if few else "with the other bounds kept, "
+    rest = [model.word(bound) + whose(bound) for bound in unable]
+    said = "any other bound" if len(rest) > 2 else " or ".join(rest)
+    helpless = f"; relaxing {said} alone is not enough" if rest else ""
+    return kept + ", ".join(parts) + prior + helpless
+
+
+class _Attainable:
+    """Finds the best value of each bounded quantity, the other bounds kept."""
+
+    def __init__(self, model: RejectionModel, totals: Totals, find: Find, any_rule: Find) -> None:
+        self._model, self._totals = model, totals
+        self._find, self._any_rule = find, any_rule
+
+    def best(self, bound: Bound) -> float:
+        """Return the best attainable value; NaN where the other bounds forbid all rules."""
+        if bound.is_of_part:
+            return self._searched(bound)
+        if bound.quantity == "tpr":
+            return self._largest_tpr(bound)
+        if bound.quantity == "fpr":
+            return self._smallest_fpr(bound)
+        if bound.quantity == "selective_risk":
+            return self._smallest_risk(bound)
+        return self._largest_precision(bound)
+
+    def _largest_tpr(self, bound: Bound) -> float:
+        # The most ID mass that fits the other bounds, whatever the loss.
+        program = self._model.moved(bound, 0).program(self._totals)
+        most = self._find(replace(program, loss=0, id=-1, ood=0, per_id=False, min_id=1))
+        nothing = 0.0 if _is_plain(self._model) else math.nan
+        return most[0] / self._totals.id if most else nothing
+
+    def _smallest_fpr(self, bound: Bound) -> float:
+        totals = self._totals
+        if self._is_of_each(bound):
+            return self._searched(bound)
+        program = self._model.moved(bound, 1).program(totals)
+        least = self._find(replace(program, loss=0, id=0, ood=1, per_id=False))
+        if least is None:
+            return math.nan
+        return least[1] / sum(totals.ood) if sum(totals.ood) else 0.0
+
+    def _is_of_each(self, bound: Bound) -> bool:
+        """Return whether several sets have to keep a bound each by itself."""
+        together = bound.ood_set is None and (self._model.every_set or self._totals.pooled)
+        return len(self._totals.ood) > 1 and not together
+
+    def _largest_precision(self, bound: Bound) -> float:
+        totals = self._totals
+        if self._is_of_each(bound):
+            return self._searched(bound)
+        program = self._model.moved(bound, 0).program(totals)
+        purest = self._find(replace(program, loss=0, id=0, ood=1, per_id=True))
+        if purest is None:
+            return math.nan
+        return precision(purest[0], purest[1], totals, self._model.ood_prior or 0)
+
+    def _smallest_risk(self, bound: Bound) -> float:
+        totals = self._totals
+        program = self._model.without(bound).program(totals)
+        least = self._find(
+            replace(program, loss=1, id=0, ood=0, per_id=True, min_id=max(1, program.min_id))
+        )
+        if least is None:
+            return math.nan
+        return totals.loss_sum(least[2]) / totals.id_weight(least[0])
+
+    def _searched(self, bound: Bound) -> float:
+        """Return the best value of a bound to four digits, by a search for each that is tried."""
+        most = self._reach(bound) if bound.quantity == "selective_risk" else Fraction(1)
+        if most is None or not self._feasible(bound, Fraction(0) if bound.is_lower else most):
+            return math.nan
+
+        def value(k: int) -> Fraction:
+            share = most * Fraction(k, _STEPS)
+            return 1 - share if bound.is_lower else share
+
+        low, high = -1, _STEPS
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._feasible(bound, value(middle)) else (middle, high)
+        return float(value(high))
+
+    def _feasible(self, bound: Bound, value: Fraction) -> bool:
+        return self._any_rule(self._model.moved(bound, value).program(self._totals)) is not None
+
+    def _reach(self, bound: Bound) -> Fraction | None:
+        """Return a bound on risk that can be met, of the size of the smallest one; None if none."""
+        totals = self._totals
+        unit = Fraction(2) ** (totals.id_exponent - totals.loss_exponent)
+        # No mean of losses is above their sum, a row having a weight of at least one unit.
+        largest, reach = totals.loss * unit + 1, max(bound.share, Fraction(1, 1000))
+        if not self._feasible(bound, largest):
+            return None
+        while reach < largest and not self._feasible(bound, reach):
+            reach *= 2
+        return min(reach, largest)

@@ -7,38 +7,50 @@ the paper's grid of angles.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray
 from demur._kernels import exact, reference
+from demur.core.box import BoxRule
 from demur.core.card import Card
-from demur.core.mistakes import likely_mistakes, warn_of_mistakes
+from demur.core.column_sample import likely_mistakes, warn_of_mistakes
+from demur.core.columns import combine, midway
 from demur.core.models import RejectionModel, check_model
 from demur.core.points import Points
 from demur.core.program import Program
-from demur.core.rates import OperatingPoint, accepted_points, evaluate, operating_point
+from demur.core.rates import AcceptedMasses, OperatingPoint, evaluate, operating_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.scores import combine, midway
 from demur.core.source import ScoreSource
 from demur.errors import DemurError, InvalidInputError
-from demur.tuning.directions import (
+from demur.tuning.boxes import Box, BoxFinder
+from demur.tuning.narrowed import narrowed
+from demur.tuning.operating_points import Line
+from demur.tuning.prepared import LinearParts, Prepared, as_prepared, kernel_arguments
+from demur.tuning.result import (
     DIRECTION_SETS,
     Direction,
     Directions,
     DirectionSet,
+    Exact,
+    Grid,
+    SearchCertificate,
+    Shape,
+    Tuning,
     grid_directions,
+    infeasible_error,
     warn_of_units,
 )
-from demur.tuning.infeasible import infeasible_error
-from demur.tuning.operating_points import Line
-from demur.tuning.prepared import Prepared, as_prepared, kernel_arguments
-from demur.tuning.result import Certificate, Exact, Grid, Tuning
 
 _EXACT = Exact()
+_TOO_THIN = (
+    "some half-planes that meet these bounds are so thin that no float64 rule for them was found: "
+    "take large offsets out of the scores, or round them"
+)
 
 
 def tune(
@@ -48,12 +60,13 @@ def tune(
     directions: Directions | None = None,
     search: Exact | Grid | None = None,
     ood: Literal["pooled", "worst"] | None = None,
+    shape: Shape = "half-plane",
 ) -> Tuning:
     """Return the optimal rule for a sample under `model`.
 
     One score: all thresholds. Two scores: all thresholds in all directions. Equal scores are
-    accepted together; ties between optimal rules go to the larger TPR, then the smaller FPR,
-    then the widest gap around the boundary.
+    accepted together; ties between optimal rules go to the larger TPR, then the smaller FPR, then
+    the smaller selective risk, then the widest gap around the boundary.
 
     Parameters
     ----------
@@ -61,7 +74,8 @@ def tune(
         A `Sample`, or what `prepare` made of one, which is sorted once for many calls; or a
         `ScoreSource`, whose rows stay where they are: the same optimum in a few passes.
     model
-        `CostModel`, `TprFprModel` or `PrecisionRecallModel`.
+        `CostModel`, `TprFprModel`, `PrecisionRecallModel`, `RiskFprModel`, or any
+        `RejectionModel`, also with bounds on groups of ID rows and on single OOD sets.
     directions
         Weights allowed on (s_r, s_g): ``"nonneg"`` (default: more doubt never helps),
         ``"real"`` (any weight on s_g), ``"paper"`` (angles [0, pi], the default of `Grid`) or
@@ -71,6 +85,9 @@ def tune(
     ood
         ``"pooled"`` (default) bounds the FPR of all OOD rows together, ``"worst"`` that of
         every named set.
+    shape
+        ``"half-plane"`` (default) weighs the scores; ``"box"`` accepts when each score is within
+        its own limit, and returns a `BoxRule`.
 
     Raises
     ------
@@ -90,11 +107,12 @@ def tune(
     >>> tuned.rule.threshold, tuned.point.selective_risk
     (0.225, 0.0)
     """
-    search = _EXACT if search is None else search
-    if not isinstance(search, (Exact, Grid)):
-        raise InvalidInputError(f"search must be Exact() or Grid(angles), got {search!r}")
+    search = _checked(search)
     check_model(model)
+    _check_shape(shape, directions, search)
     if not isinstance(source, (Sample, Prepared)):
+        if shape == "box":
+            raise InvalidInputError('shape="box" needs a Sample: read the rows into memory')
         return _tune_source(source, model, directions, search, ood)
     if ood is None and model.every_set:
         ood = "worst"
@@ -102,22 +120,119 @@ def tune(
     totals = prepared.points.totals
     model.check_rows(totals)
     program = model.program(totals)
-    allowed = DIRECTION_SETS[str(directions or ("paper" if isinstance(search, Grid) else "nonneg"))]
+    found = _found(prepared, program, directions, search, shape)
+    if found.rule is None:
+        causes = [mistake.text for mistake in likely_mistakes(prepared.sample)]
+        if found.certificate.unresolved:
+            causes.append(_TOO_THIN)
+        raise infeasible_error(
+            model,
+            prepared.points,
+            lambda p: found.again(p, _without_limits(search)),
+            causes=causes,
+            any_rule=lambda p: found.again(p, _anything(search)),
+            kind="rule" if shape == "half-plane" else "box",
+        )
+    warn_of_mistakes(prepared.sample, model, stacklevel=3)
+    point = _point(prepared, found.rule, found.masses, model)
+    card = Card.of_tuning(prepared.sample, model, point, ood=prepared.ood)
+    card = card.with_reference(prepared.sample, found.rule)
+    return Tuning(replace(found.rule, card=card), point, model, totals, found.certificate)
+
+
+class _Found(NamedTuple):
+    """What a search found, and how to search for something else."""
+
+    rule: Rule | None
+    masses: tuple[int, int, int]
+    certificate: SearchCertificate
+    again: Callable[[Program, Exact | Grid], tuple[int, int, int] | None]
+
+
+def _found(
+    prepared: Prepared,
+    program: Program,
+    directions: Directions | None,
+    search: Exact | Grid,
+    shape: str,
+) -> _Found:
+    columns = prepared.sample.columns
+    if shape == "box":
+        finder = BoxFinder(prepared)
+        box, certificate = finder.find(program, _as_exact(search))
+        again = lambda p, how: finder.masses(p, _as_exact(how))  # noqa: E731
+        boxed = None if box is None else BoxRule.of_limits(box.limits, columns)
+        return _Found(boxed, _accepted(box) or (0, 0, 0), certificate, again)
+    allowed = _allowed(directions, search)
+    warn_of_grid(prepared, directions, search, stacklevel=4)
+    line, certificate = _find(prepared, program, allowed, search)
+    rule = None if line is None else Rule.of_doubts(line.direction, line.threshold, columns)
+    return _Found(
+        rule,
+        _accepted(line) or (0, 0, 0),
+        certificate,
+        lambda p, how: _accepted(_find(prepared, p, allowed, how)[0]),
+    )
+
+
+def _check_shape(shape: str, directions: Directions | None, search: Exact | Grid) -> None:
+    if shape not in ("half-plane", "box"):
+        raise InvalidInputError(f'shape must be "half-plane" or "box", got {shape!r}')
+    if shape == "half-plane":
+        return
+    if directions is not None:
+        raise InvalidInputError(
+            f'directions={directions!r} is about weights, and shape="box" has none'
+        )
+    if isinstance(search, Grid):
+        raise InvalidInputError(
+            'search: a Grid is one of angles; shape="box" is searched by Exact()'
+        )
+
+
+def find_rule(
+    prepared: Prepared,
+    model: RejectionModel,
+    *,
+    directions: Directions | None = None,
+    search: Exact | Grid | None = None,
+) -> Rule | None:
+    """Return the rule of `tune` without a word about it: no card, no warnings; None if infeasible.
+
+    For the many tunings of one sample of which only the rules matter.
+    """
+    search, totals = _checked(search), prepared.points.totals
+    model.check_rows(totals)
+    program = model.program(totals)
+    line, _ = _find(prepared, program, _allowed(directions, search), search)
+    if line is None:
+        return None
+    return Rule.of_doubts(line.direction, line.threshold, prepared.sample.columns)
+
+
+def warn_of_grid(
+    prepared: Prepared,
+    directions: Directions | None,
+    search: Exact | Grid | None,
+    *,
+    stacklevel: int,
+) -> None:
+    """Warn where a grid of angles is searched, and the units of the two scores differ much."""
     scores = prepared.points.scores
     if isinstance(search, Grid) and scores.shape[1] == 2:
-        swept = grid_directions(allowed, search.angles)
-        warn_of_units(scores, prepared.spread, swept, stacklevel=2)
-    line, certificate = _find(prepared, program, allowed, search)
-    if line is None:
-        find = lambda p: _accepted(_find(prepared, p, allowed, _without_limits(search))[0])  # noqa: E731
-        causes = [mistake.text for mistake in likely_mistakes(prepared.sample)]
-        raise infeasible_error(model, prepared.points, find, causes=causes)
-    warn_of_mistakes(prepared.sample, stacklevel=3)
-    columns = prepared.sample.columns
-    rule = Rule.of_doubts(line.direction, line.threshold, columns)
-    point = _point(prepared, rule, line, model)
-    card = Card.of_tuning(prepared.sample, model, point, ood=prepared.ood)
-    return Tuning(replace(rule, card=card), point, model, totals, certificate)
+        swept = grid_directions(_allowed(directions, search), search.angles)
+        warn_of_units(scores, prepared.spread, swept, stacklevel=stacklevel)
+
+
+def _checked(search: Exact | Grid | None) -> Exact | Grid:
+    search = _EXACT if search is None else search
+    if not isinstance(search, (Exact, Grid)):
+        raise InvalidInputError(f"search must be Exact() or Grid(angles), got {search!r}")
+    return search
+
+
+def _allowed(directions: Directions | None, search: Exact | Grid) -> DirectionSet:
+    return DIRECTION_SETS[str(directions or ("paper" if isinstance(search, Grid) else "nonneg"))]
 
 
 def _tune_source(
@@ -142,17 +257,50 @@ def _tune_source(
 
 def _find(
     prepared: Prepared, program: Program, allowed: DirectionSet, search: Exact | Grid
-) -> tuple[Line | None, Certificate]:
-    if prepared.points.scores.shape[1] == 1:
-        line = search_one_score(prepared.points, program)
-        bound = math.nan
-        if line is not None:
-            bound = program.scale * program.value(line.id, line.ood, line.loss) + program.offset
-        return line, Certificate("optimal", bound)
+) -> tuple[Line | None, SearchCertificate]:
+    axes = _only_axes(prepared.points.scores, allowed)
+    if axes and (len(axes[0]) == 1 or isinstance(search, Exact)):
+        return _search_axes(prepared.points, program, axes)
     if isinstance(search, Grid):
         line = search_grid(prepared, program, allowed, search.angles)
-        return line, Certificate("grid")
+        return line, SearchCertificate("grid")
     return search_exact(prepared, program, allowed, search)
+
+
+def _only_axes(scores: FloatArray, allowed: DirectionSet) -> list[tuple[float, ...]]:
+    """Return the directions that are enough, if only one score is not the same in all rows.
+
+    Beside a constant a score is compared with a threshold, from below or from above; its weight 0
+    takes all rows or none, as thresholds at its ends do.
+    """
+    if scores.shape[1] == 1:
+        return [(1.0,)]
+    varies = [column for column in (0, 1) if not _is_constant(scores[:, column])]
+    if len(varies) != 1:
+        return []
+    signs = (1.0,) if allowed.nonneg[varies[0]] else (1.0, -1.0)
+    return [(sign, 0.0) if varies[0] == 0 else (0.0, sign) for sign in signs]
+
+
+def _is_constant(values: FloatArray) -> bool:
+    # Nearly all columns are told from a constant by two of their rows.
+    return len(values) == 0 or bool(values[0] == values[-1] and (values == values[0]).all())
+
+
+def _search_axes(
+    points: Points, program: Program, axes: list[tuple[float, ...]]
+) -> tuple[Line | None, SearchCertificate]:
+    found = [search_one_score(points, program, axis) for axis in axes]
+    line = preferred([line for line in found if line is not None], program)
+    bound = math.nan
+    if line is not None:
+        bound = program.scale * program.value(line.id, line.ood, line.loss) + program.offset
+    return line, SearchCertificate("optimal", bound)
+
+
+def _as_exact(search: Exact | Grid) -> Exact:
+    # Boxes are not searched by angles, which was refused.
+    return search if isinstance(search, Exact) else _EXACT
 
 
 def _without_limits(search: Exact | Grid) -> Exact | Grid:
@@ -160,57 +308,69 @@ def _without_limits(search: Exact | Grid) -> Exact | Grid:
     return _EXACT if isinstance(search, Exact) else search
 
 
-def _accepted(line: Line | None) -> tuple[int, int] | None:
-    return None if line is None else (line.id, line.ood)
+def _anything(search: Exact | Grid) -> Exact | Grid:
+    # Whatever is found first will do.
+    return Exact(gap=1e300) if isinstance(search, Exact) else search
 
 
-def _point(prepared: Prepared, rule: Rule, line: Line, model: RejectionModel) -> OperatingPoint:
+def _accepted(line: Line | Box | None) -> tuple[int, int, int] | None:
+    return None if line is None else (line.id, line.ood, line.loss)
+
+
+def _point(
+    prepared: Prepared, rule: Rule, masses: tuple[int, int, int], model: RejectionModel
+) -> OperatingPoint:
     """Return the rates of `rule` as evaluated, which must accept what the search said.
 
-    A search that is wrong about its own line would hand out a rule that breaks its bounds with a
+    A search that is wrong about its own rule would hand out a rule that breaks its bounds with a
     certificate: that is an error, whatever its cause.
     """
     points = prepared.points
-    # As numbers of rows: a mask would be gone through for every sum.
-    accepted = np.flatnonzero(accepted_points(rule, points, prepared.sample.columns))
-    id_mass, loss_mass = int(points.id[accepted].sum()), int(points.loss[accepted].sum())
-    ood_masses = [int(column[accepted].sum()) for column in points.ood]
-    if (id_mass, sum(ood_masses), loss_mass) != (line.id, line.ood, line.loss):
+    accepted = AcceptedMasses.of(rule, points, prepared.sample.columns)
+    if (accepted.id, sum(accepted.ood), accepted.loss) != masses:
         raise DemurError(
-            f"the search found {line} but the rule accepts ID, OOD and loss mass "
-            f"{id_mass}, {sum(ood_masses)}, {loss_mass}: a defect of demur, please report it with "
-            "the data; DEMUR_ENGINE=numpy may help until it is mended"
+            f"the search found {masses} but the rule accepts ID, OOD and loss mass {accepted}: a "
+            "defect of demur, please report it with the data; DEMUR_ENGINE=numpy may help until "
+            "it is mended"
         )
     names = tuple(prepared.sample.ood_sets)
-    if len(names) != len(ood_masses):
+    if len(names) != len(accepted.ood):
         return evaluate(rule, prepared.sample, model=model)
     return operating_point(
-        id_mass=id_mass,
-        ood_masses=ood_masses,
-        loss_mass=loss_mass,
+        id_mass=accepted.id,
+        ood_masses=accepted.ood,
+        loss_mass=accepted.loss,
         totals=points.totals,
         model=model,
         set_names=names,
+        groups=accepted.groups,
     )
 
 
-def search_one_score(points: Points, program: Program) -> Line | None:
-    """Return the best threshold, or None if none meets the bounds."""
-    swept = reference.sweep(points.scores[:, 0], points.id, points.ood, points.loss)
-    row = _best_of_sweep(swept, program)
-    lines = reject_all(program, 1)
+def search_one_score(
+    points: Points, program: Program, axis: tuple[float, ...] = (1.0,)
+) -> Line | None:
+    """Return the best threshold along an axis, or None if none meets the bounds."""
+    bounds = LinearParts.of(program, points)
+    swept = _sweep(points, combine(axis, points.scores), bounds)
+    row = _best_of_sweep(swept, program, bounds)
+    lines = reject_all(program, len(axis))
     if row is not None:
         last, following = np.append(swept.value[row : row + 2], math.inf)[:2].tolist()
-        lines.append(
-            Line((1.0,), float(midway(last, following)), *_masses_at(swept, row), math.inf)
-        )
+        lines.append(Line(axis, float(midway(last, following)), *_masses_at(swept, row), math.inf))
     return preferred(lines, program)
 
 
-def _best_of_sweep(swept: reference.Sweep, program: Program) -> int | None:
+def _sweep(points: Points, values: FloatArray, bounds: LinearParts) -> reference.Sweep:
+    extra = [points.part(part) for part in bounds.parts]
+    masses = points.id, points.ood, points.loss
+    return reference.sweep(values, *masses, np.stack(extra) if extra else None)
+
+
+def _best_of_sweep(swept: reference.Sweep, program: Program, bounds: LinearParts) -> int | None:
     """Return the row of the best operating point of one sweep, or None if none is feasible."""
     objective, per_id, min_id, max_ood, ratio = kernel_arguments(program)
-    rows = np.flatnonzero(exact.feasible(swept.id, swept.ood, min_id, max_ood, ratio))
+    rows = reference.admissible(swept, (min_id, max_ood, ratio), bounds.linear)
     nO = swept.ood.sum(axis=0)[rows]
     kept = exact.best(swept.id[rows], nO, swept.loss[rows], objective, per_id)
     return int(rows[kept[0]]) if len(kept) else None
@@ -228,14 +388,20 @@ def search_exact(
     search: Exact,
     *,
     start: FloatArray | None = None,
-) -> tuple[Line | None, Certificate]:
+) -> tuple[Line | None, SearchCertificate]:
     """Return the best line over all allowed directions, and how sure that is.
 
     None means that no half-plane meets the bounds. `start` are directions to try first.
     """
     # A gap is stated in the model's objective, engines work in that of the program.
     gap = search.gap / program.scale
-    outcome = prepared.search(program, allowed, gap=gap, budget=search.budget, start=start)
+    near = None
+    if search == _EXACT and start is None:
+        near = narrowed(prepared, program, allowed)
+    if near is not None:
+        prepared, outcome = near.prepared, near.outcome
+    else:
+        outcome = prepared.search(program, allowed, gap=gap, budget=search.budget, start=start)
     if outcome.status == "budget" and len(outcome.v) == 0 and not program.reject_all:
         raise InvalidInputError(
             f"the budget of {search.budget} boxes ended before any rule that meets the bounds "
@@ -249,8 +415,12 @@ def search_exact(
     best = preferred(lines + reject_all(program, 2), program)
     status = "optimal" if outcome.status == "infeasible" else outcome.status
     bound = min(outcome.lower_bound, 0.0) if program.reject_all else outcome.lower_bound
+    if status == "optimal" and outcome.unresolved and best is not None:
+        # Rejecting everything may be what is left.
+        value = program.value(best.id, best.ood, best.loss)
+        status = "unresolved" if bound < value else status
     lower_bound = program.scale * bound + program.offset
-    return best, Certificate(status, lower_bound, outcome.boxes, outcome.unresolved)
+    return best, SearchCertificate(status, lower_bound, outcome.boxes, outcome.unresolved)
 
 
 def search_grid(
@@ -261,15 +431,17 @@ def search_grid(
     The engine says which directions attain the optimum; these are swept for their thresholds.
     """
     points = prepared.points.present()
+    bounds = LinearParts.of(program, points)
     lines: list[Line] = []
     directions = grid_directions(allowed, angles)
-    optima = prepared.directions(program, np.array(directions))
+    found = prepared.directions(program, np.array(directions))
+    optima = np.column_stack([found.id, found.ood, found.loss])
     attained = np.flatnonzero(optima[:, 0] > 0)
     for k in attained[_tied_best(optima[attained], program)]:
         direction = directions[k]
         values = combine(direction, points.scores)
-        swept = reference.sweep(values, points.id, points.ood, points.loss)
-        row = _best_of_sweep(swept, program)
+        swept = _sweep(points, values, bounds)
+        row = _best_of_sweep(swept, program, bounds)
         if row is not None:
             lines.append(_line_at(swept, row, direction, prepared.spread))
     return preferred(lines + reject_all(program, 2), program)
@@ -294,7 +466,8 @@ def robust_line(
         last, following = prepared.sides(direction, threshold, unit)
         if last < following:
             return Line(unit, float(midway(last, following)), *masses, width)
-    return Line(direction, threshold, *masses, width)
+    last, following = prepared.sides(direction, threshold, direction)
+    return Line(direction, float(midway(last, following)), *masses, width)
 
 
 def _line_at(swept: reference.Sweep, row: int, direction: Direction, scale: FloatArray) -> Line:

@@ -184,6 +184,9 @@ static double promise(const Search *s, const Box *box, const int64_t *sums)
 int judge_optimum(Search *s, Box *box, const int64_t *sums)
 {
     if (!within(&s->program, sums, sums[ID] + box->crossing.id)) return HOPELESS;
+    if (s->program.bounds && !linear_possible(&s->program, sums, box->crossing.id,
+                                              box->crossing.loss, sums + s->extra_at))
+        return HOPELESS;
     int graded = s->simple || !s->program.per_id || s->value <= box->level;
     if (!s->found || !graded || (!s->simple && box->level == HUGE_VAL)) {
         box->merit = promise(s, box, sums);

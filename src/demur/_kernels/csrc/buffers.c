@@ -44,14 +44,26 @@ void *writable_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t count, s
     return exactly(b, args, k, PyBUF_CONTIG, count, size);
 }
 
-void *counted_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t most, size_t size,
-                     int64_t *count)
+static void *up_to(Buffers *b, PyObject *args, Py_ssize_t k, int flags, int64_t most, size_t size,
+                   int64_t *count)
 {
-    void *memory = hand_out(b, args, k, PyBUF_CONTIG_RO, size, count);
+    void *memory = hand_out(b, args, k, flags, size, count);
     if (!memory || *count <= most) return memory;
     PyErr_Format(PyExc_ValueError, "argument %zd has %lld entries, more than %lld", k,
                  (long long)*count, (long long)most);
     return NULL;
+}
+
+void *counted_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t most, size_t size,
+                     int64_t *count)
+{
+    return up_to(b, args, k, PyBUF_CONTIG_RO, most, size, count);
+}
+
+void *counted_writable_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t most, size_t size,
+                              int64_t *count)
+{
+    return up_to(b, args, k, PyBUF_CONTIG, most, size, count);
 }
 
 int64_t number(PyObject *args, Py_ssize_t k, int64_t least, int64_t most)
@@ -102,17 +114,27 @@ int root_holds(const Node *node, int64_t nodes, int64_t points)
 int read_tree(Buffers *b, PyObject *args, Tree *tree)
 {
     const int32_t *tilt;
+    const double *frame;
     tree->sets = (int)number(args, 7, 0, MOST_SETS);
     if (PyErr_Occurred()) return -1;
-    const int64_t width = FIRST_OOD + tree->sets;
+    tree->extra = (int)number(args, 8, 0, MOST_SETS);
+    if (PyErr_Occurred()) return -1;
+    const int64_t width = FIRST_OOD + tree->sets + tree->extra;
     tree->width = (int)width;
     if (!(tree->point = counted_memory(b, args, 0, MOST_ROWS, 16, &tree->points)) ||
         !(tree->node = counted_memory(b, args, 1, 2 * MOST_ROWS, sizeof(Node), &tree->nodes)) ||
         !(tree->box = memory(b, args, 2, tree->nodes, 32)) ||
         !(tree->mass = memory(b, args, 3, tree->points * width, 8)) ||
         !(tree->sums = memory(b, args, 4, tree->nodes * width, 8)) ||
-        !(tree->unit = memory(b, args, 5, UNITS, 8)) || !(tilt = memory(b, args, 6, 1, 4)))
+        !(tree->unit = memory(b, args, 5, UNITS, 8)) || !(tilt = memory(b, args, 6, 1, 4)) ||
+        !(frame = memory(b, args, 9, 5, 8)))
         return -1;
+    for (int c = 0; c < 2; c++) {
+        tree->shift[c] = frame[c];
+        tree->divisor[c] = frame[2 + c];
+    }
+    tree->framed = frame[0] != 0 || frame[1] != 0 || frame[2] != 1 || frame[3] != 1;
+    tree->whole = frame[4] != 0;
     tree->tilt = *tilt;
     if (*tilt < -MOST_TILT || *tilt > MOST_TILT) {
         PyErr_SetString(PyExc_ValueError, "the tree has a tilt out of range");
@@ -134,6 +156,16 @@ int read_program(Buffers *b, PyObject *args, Py_ssize_t k, const Tree *tree, Pro
     if (program->min_id < 1) program->min_id = 1;
     program->sets = tree->sets;
     program->max_ood = memory(b, args, k + 3, tree->sets, 8);
-    program->ratio = program->max_ood ? memory(b, args, k + 4, 2 * (int64_t)tree->sets, 8) : NULL;
-    return program->ratio ? 0 : -1;
+    program->extra = tree->extra;
+    if (!program->max_ood || !(program->ratio = memory(b, args, k + 4, 2 * (int64_t)tree->sets, 8)))
+        return -1;
+    const size_t extra = (size_t)tree->extra;
+    int64_t bounds;
+    if (!(program->coefficient = counted_memory(b, args, k + 5, MOST_SETS, 8 * (3 + extra), &bounds)))
+        return -1;
+    program->bounds = (int)bounds;
+    if (!(program->least = memory(b, args, k + 6, bounds, 8)) ||
+        !(program->hope = memory(b, args, k + 7, bounds, 8 * (2 + extra))))
+        return -1;
+    return 0;
 }

@@ -22,6 +22,8 @@ void *writable_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t count, s
 /* The same, where the caller asks how many entries there are, which must not be more than `most`. */
 void *counted_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t most, size_t size,
                      int64_t *count);
+void *counted_writable_memory(Buffers *b, PyObject *args, Py_ssize_t k, int64_t most, size_t size,
+                              int64_t *count);
 /* A number from `least` to `most`; if it is not, an exception, and `least`. */
 int64_t number(PyObject *args, Py_ssize_t k, int64_t least, int64_t most);
 double real_number(PyObject *args, Py_ssize_t k);
@@ -40,11 +42,12 @@ PyObject *failure(const Signals *signals);
  * only once, when they get their boxes. */
 int root_holds(const Node *node, int64_t nodes, int64_t points);
 
-/* Arguments 0 .. 7: point, node, box, mass, sums, unit, tilt, sets. */
-#define TREE_ARGUMENTS 8
+/* Arguments 0 .. 9: point, node, box, mass, sums, unit, tilt, sets, extra, frame: shifts, divisors
+ * and whether points are whole. */
+#define TREE_ARGUMENTS 10
 int read_tree(Buffers *b, PyObject *args, Tree *tree);
-/* Arguments k .. k+4: objective, per_id, min_id, max_ood, ratio. */
-#define PROGRAM_ARGUMENTS 5
+/* Arguments k .. k+7: objective, per_id, min_id, max_ood, ratio, coefficients, least, hope. */
+#define PROGRAM_ARGUMENTS 8
 int read_program(Buffers *b, PyObject *args, Py_ssize_t k, const Tree *tree, Program *program);
 
 /* Functions of the module that build trees. */
@@ -52,5 +55,11 @@ PyObject *build_arrange(PyObject *self, PyObject *args);
 PyObject *build_enclose(PyObject *self, PyObject *args);
 PyObject *build_collect(PyObject *self, PyObject *args);
 PyObject *build_total(PyObject *self, PyObject *args);
+
+/* Functions of the module about given half-planes. */
+PyObject *lines_sides(PyObject *self, PyObject *args);
+PyObject *lines_count(PyObject *self, PyObject *args);
+PyObject *lines_settle(PyObject *self, PyObject *args);
+PyObject *lines_widest(PyObject *self, PyObject *args);
 
 #endif

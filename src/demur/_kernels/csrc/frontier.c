@@ -23,6 +23,10 @@
 #define FRONTIER_STARTS 12 /* single directions tried per quarter, */
 #define START_STAGES 1     /* without what promises little */
 
+#define COARSEST 4e-3      /* the first gap and the last, as shares of all mass, */
+#define FINEST 1e-5
+#define FINER 4.0          /* and how much smaller the next one is */
+
 /* Boxes that promise improvements by less than a gap, relative to the risk, are put off. */
 static const double gap_of_stage[] = {0.03, 0.003};
 #define STAGES ((int)(sizeof gap_of_stage / sizeof *gap_of_stage))
@@ -170,30 +174,42 @@ static int loses_tie(const Search *s, const Box *box, const int64_t *sums, const
         int sign = wide_compare(left, wide_product(best.loss, id + need));
         if (sign) return sign > 0;
     }
-    if (e->most_id != (double)best.id) return e->most_id < (double)best.id;
+    if (e->most_id != (double)best.id)
+        return e->most_id <= (double)best.id + ((const Frontier *)s->frontier)->id_gap;
     return a.ood >= best.ood;
+}
+
+/* The column of what a box with so much OOD mass has to beat. */
+static int rival_column(const Frontier *f, int64_t ood)
+{
+    if (f->ood_gap == 0) return surface_column(f, ood);
+    int64_t shifted = ood + f->ood_gap, last = f->ood.level[f->columns - 1];
+    return shifted < last ? surface_column(f, shifted) : f->columns - 1;
 }
 
 static int judge_frontier(Search *s, Box *box, const int64_t *sums)
 {
     const Frontier *f = s->frontier;
     Accepted certain = accepted_by(sums, s->tree->sets);
-    int column = surface_column(f, certain.ood), verdict = HOPELESS;
+    int first = surface_column(f, certain.ood), verdict = HOPELESS;
+    int column = rival_column(f, certain.ood);
     int row = surface_row(f, certain.id + box->crossing.id);
     double gap = s->stage < STAGES ? gap_of_stage[s->stage] : 0;
-    if (column == f->columns || certain.id + box->crossing.id < 1) return HOPELESS;
+    if (first == f->columns || certain.id + box->crossing.id < 1) return HOPELESS;
     Shares shares = shares_of(s, box, sums);
     for (; row >= 0; row--) {
         int64_t at = (int64_t)row * f->columns + column;
         box->merit = -HUGE_VAL;
         if (f->best[at].id == 0) return PROMISING;
-        RiskBound e = bound_risk(f, &shares, (double)certain.id, (double)certain.loss, f->risk[at],
-                              (double)f->id.level[row]);
+        double r = f->risk[at] - f->risk_gap;
+        if (r < 0) break;
+        RiskBound e = bound_risk(f, &shares, (double)certain.id, (double)certain.loss, r,
+                                 (double)f->id.level[row]);
         box->merit = e.lower;
         /* The gap is measured on the losses that the best set would have. */
-        if (e.lower < -e.slack - gap * f->risk[at] * e.most_id) return PROMISING;
+        if (e.lower < -e.slack - gap * r * e.most_id) return PROMISING;
         if (e.lower < -e.slack ||
-            (e.lower <= e.slack && !loses_tie(s, box, sums, &e, f->id.level[row], f->best[at]))) {
+            (e.lower <= e.slack && f->risk_gap == 0 && !loses_tie(s, box, sums, &e, f->id.level[row], f->best[at]))) {
             if (gap == 0) return PROMISING;
             verdict = PUT_OFF;
         }
@@ -265,6 +281,31 @@ static int try_directions(Search *s, const int64_t *quarter, int quarters)
     return 0;
 }
 
+static int explore_in_stages(Search *s, const int64_t *quarter, int quarters)
+{
+    s->stage = 0;
+    s->last_stage = STAGES;
+    return explore(s, quarter, quarters);
+}
+
+/* Without losses, gaps are shares of all mass. Searching anew with ever smaller ones costs little:
+ * boxes fall early once good sets are known, and those come quickly where gaps are large. */
+static int explore_coarse_to_fine(Search *s, Frontier *f, const int64_t *quarter, int quarters)
+{
+    const double id_gap = f->id_gap;
+    const int64_t ood_gap = f->ood_gap;
+    int64_t id = s->tree->sums[ID], ood = accepted_by(s->tree->sums, s->tree->sets).ood;
+    for (double share = COARSEST; share >= FINEST; share /= FINER) {
+        f->id_gap = share * (double)id;
+        f->ood_gap = (int64_t)(share * (double)ood);
+        if (f->id_gap <= FINER * id_gap || f->id_gap < 1) break;
+        if (explore_in_stages(s, quarter, quarters)) return -1;
+    }
+    f->id_gap = id_gap;
+    f->ood_gap = ood_gap;
+    return explore_in_stages(s, quarter, quarters);
+}
+
 /* `s` must have been opened after the classes were set. */
 int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters)
 {
@@ -291,7 +332,6 @@ int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters
     index_levels(&f->id, s->tree->sums[ID]);
     index_levels(&f->ood, accepted_by(s->tree->sums, s->tree->sets).ood);
     if (search_open(s) || try_directions(s, quarter, quarters)) return -1;
-    s->stage = 0;
-    s->last_stage = STAGES;
-    return explore(s, quarter, quarters);
+    if (s->tree->unit[UNIT_LOSS] == 0) return explore_coarse_to_fine(s, f, quarter, quarters);
+    return explore_in_stages(s, quarter, quarters);
 }

@@ -19,6 +19,9 @@ typedef struct {
 
 typedef struct {
     Levels id, ood; /* rows and columns */
+    double risk_gap; /* boxes that promise no more than this are left alone, */
+    double id_gap;   /* the same for the ID mass where nothing has a loss, */
+    int64_t ood_gap; /* against what is known for so much more OOD mass */
     int rows, columns;
     Accepted *best;                      /* rows x columns, id 0 for none */
     double *risk;                        /* of `best`, infinite for none */

@@ -6,18 +6,27 @@
  * its rim last; those worth having are given a place (t, v) in the box, and counted there.
  *
  * Crossings are found from differences of coordinates, good to a few units in the last place:
- * lines that meet in one point change places at one t, up to that.
+ * lines that meet in one point change places at one t, up to that. Where points are whole numbers
+ * nothing else is so close. Elsewhere a leaf in which lines come that close to each other, or in
+ * which a set worth having finds no place, is *doubtful*: it is put aside, to be looked at in
+ * exact arithmetic (see rational.py).
  */
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "search.h"
 
 #define PAIRS 16 /* pairs of lines looked at to see whether any cross */
 #define SAME (4 * DBL_EPSILON)
+#define MOST_OF_A_FAN 1024
+#define BESIDE 1e-9 /* relative distance that counts as none for where lines meet */
+#define CLOSE (16 * DBL_EPSILON) /* what is farther apart is in the order it seems to be */
 
 static inline double line_at(const Line *line, double t) { return line->x + t * line->y; }
+
+static inline double size_at(const Line *line, double t) { return fabs(line->x) + t * fabs(line->y); }
 
 /* Whether line a lies below line b just after t. */
 static inline int goes_before(const Line *a, const Line *b, double t)
@@ -26,6 +35,14 @@ static inline int goes_before(const Line *a, const Line *b, double t)
     double doubt = SAME * (fabs(dx) + t * fabs(dy));
     if (fabs(d) > doubt) return d < 0;
     return dy < 0;
+}
+
+/* Whether lines are so close at t that float64 may have them in the wrong order. */
+static int too_close(const Line *a, const Line *b, double t)
+{
+    double dx = a->x - b->x, d = dx + t * (a->y - b->y);
+    if (t == 0) return 0; /* differences have the right sign */
+    return fabs(d) <= CLOSE * (size_at(a, t) + size_at(b, t));
 }
 
 static void sort_lines(const Line *line, double t, int32_t *order, int32_t *spare, int64_t n)
@@ -51,89 +68,91 @@ static void sort_lines(const Line *line, double t, int32_t *order, int32_t *spar
     }
 }
 
-void count_half_plane(const Search *s, const double *weight, double v, int64_t *row)
+void count_half_plane(const Tree *tree, const double *weight, double v, int64_t *row)
 {
-    const Tree *tree = s->tree;
     Chart chart = single_direction(weight);
     int32_t pending[LEVELS], node;
     int waiting = 0;
     memset(row, 0, (size_t)tree->width * sizeof *row);
+    if (tree->points == 0) return;
     pending[waiting++] = 0;
     while (waiting) {
         node = pending[--waiting];
         const Node *here = tree->node + node;
         const double *box = tree->box + 4 * (int64_t)node;
         /* Rounding is monotone: corners bound the computed values of all points inside. */
-        if (chart.fixed * box[chart.low[0]] + chart.step * box[chart.low[1]] > v) continue;
-        if (chart.fixed * box[chart.high[0]] + chart.step * box[chart.high[1]] <= v) {
+        if (chart.fixed * score_of(tree, box[chart.low[0]], 0) +
+                chart.step * score_of(tree, box[chart.low[1]], 1) > v)
+            continue;
+        if (chart.fixed * score_of(tree, box[chart.high[0]], 0) +
+                chart.step * score_of(tree, box[chart.high[1]], 1) <= v) {
             add_row(row, tree->sums + (int64_t)node * tree->width, tree->width);
         } else if (here->child) {
             pending[waiting++] = here->child;
             pending[waiting++] = here->child + 1;
         } else {
             for (int64_t i = here->first; i < here->end; i++)
-                if (weight[0] * tree->point[2 * i] + weight[1] * tree->point[2 * i + 1] <= v)
+                if (weight[0] * score_of(tree, tree->point[2 * i], 0) +
+                        weight[1] * score_of(tree, tree->point[2 * i + 1], 1) <= v)
                     add_row(row, tree->mass + i * tree->width, tree->width);
         }
     }
 }
 
-static double largest_size(double a, double b) { return fmax(fabs(a), fabs(b)); }
+/* The part of a*b that rounding loses; fma rounds once. */
+static double lost_product(double a, double b, double product) { return fma(a, b, -product); }
 
-/* Whether v is within rounding of the value of any point with mass. */
-static int touches(const Search *s, const double *weight, double v)
+/* Add a*b to a sum held in two floats. */
+static void add_exactly(double *sum, double *rest, double a, double b)
 {
-    const Tree *tree = s->tree;
-    int32_t pending[LEVELS];
-    int waiting = 0;
-    pending[waiting++] = 0;
-    while (waiting) {
-        int32_t node = pending[--waiting];
-        const Node *here = tree->node + node;
-        const double *box = tree->box + 4 * (int64_t)node;
-        double a[2] = {weight[0] * box[0], weight[0] * box[2]};
-        double b[2] = {weight[1] * box[1], weight[1] * box[3]};
-        double doubt = SAME * (largest_size(a[0], a[1]) + largest_size(b[0], b[1]));
-        if (fmin(a[0], a[1]) + fmin(b[0], b[1]) > v + doubt) continue;
-        if (fmax(a[0], a[1]) + fmax(b[0], b[1]) < v - doubt) continue;
-        if (here->child) {
-            pending[waiting++] = here->child;
-            pending[waiting++] = here->child + 1;
-            continue;
-        }
-        for (int64_t i = here->first; i < here->end; i++) {
-            double x = weight[0] * tree->point[2 * i], y = weight[1] * tree->point[2 * i + 1];
-            if (fabs(x + y - v) <= SAME * (fabs(x) + fabs(y)) &&
-                tree->mass[i * tree->width + MARK])
-                return 1;
-        }
-    }
-    return 0;
+    double product = a * b, total = *sum + product, part = total - *sum;
+    *rest += (*sum - (total - part)) + (product - part) + lost_product(a, b, product);
+    *sum = total;
 }
 
-/* Weights of both scores at t, and v, scaled until the larger weight is 1. */
-static void normalise(const Chart *chart, double t, double *weight, double *v)
+/* Weights of the scores and the threshold of the half-plane at (t, v), the larger weight 1. */
+static void weigh_scores(const Tree *tree, const Chart *chart, double t, double *weight, double *v)
 {
-    weight[chart->still] = chart->fixed;
-    weight[chart->moving] = chart->step * t;
+    double point[2], rest = 0;
+    point[chart->still] = chart->fixed;
+    point[chart->moving] = chart->step * t;
+    for (int c = 0; c < 2; c++) {
+        weight[c] = point[c];
+        if (!tree->framed) continue;
+        weight[c] *= tree->divisor[c];
+        add_exactly(v, &rest, point[c], tree->shift[c]);
+    }
     double largest = fmax(fabs(weight[0]), fabs(weight[1]));
     weight[0] /= largest;
     weight[1] /= largest;
-    *v /= largest;
+    *v = (*v + rest) / largest;
 }
 
-enum { TAKEN, REFUSED, INSEPARABLE };
+/* The value of the score behind a line. */
+static double score_at(const Tree *tree, const Chart *chart, const Line *line, const double *weight)
+{
+    double point[2];
+    point[chart->still] = line->x / chart->fixed;
+    point[chart->moving] = line->y / chart->step;
+    return weight[0] * score_of(tree, point[0], 0) + weight[1] * score_of(tree, point[1], 1);
+}
 
-/* Take the half-plane at (t, v) if float64 accepts exactly the masses expected. */
-static int take_verified(Search *s, const Chart *chart, double t, double v, const int64_t *sums)
+/* Take the half-plane at (t, v), between two lines if they are known, if float64 accepts exactly
+ * the masses expected. */
+static int take_verified(Search *s, const Chart *chart, double t, double v, const int64_t *sums,
+                         const Line *below, const Line *above)
 {
     double weight[2];
-    normalise(chart, t, weight, &v);
-    count_half_plane(s, weight, v, s->counted);
-    if (memcmp(s->counted, sums, (size_t)s->tree->width * sizeof *sums) != 0)
-        return touches(s, weight, v) ? INSEPARABLE : REFUSED;
+    weigh_scores(s->tree, chart, t, weight, &v);
+    if (s->tree->framed && below && above) {
+        double last = score_at(s->tree, chart, below, weight);
+        double next = score_at(s->tree, chart, above, weight), middle = last + (next - last) / 2;
+        v = last <= middle && middle < next ? middle : last;
+    }
+    count_half_plane(s->tree, weight, v, s->counted);
+    if (memcmp(s->counted, sums, (size_t)s->tree->width * sizeof *sums) != 0) return 0;
     s->take(s, sums, weight, v);
-    return TAKEN;
+    return 1;
 }
 
 /* Cut off the part of [t[0], t[1]] where the linear function with these end values is negative.
@@ -149,34 +168,48 @@ static int keep_positive(double *t, double at_left, double at_right)
     return 1;
 }
 
-/* Find a place in the zone, for t in (from, to), between the lines `below` and `above`, and take
- * the half-plane there. A cell that everywhere is within rounding of some line is not a
- * half-plane of float64. Returns whether one was taken. */
-static int place(Search *s, const Box *box, const int64_t *sums, const Line *below,
-                  const Line *above, double from, double to)
+/* Cut off where a line is not above (below) an edge; 0 if nothing is left. */
+static int keep_beside(Search *s, const Edge *edge, const Line *line, int line_above, double *t)
 {
-    static const double share[] = {0.5, 0.25, 0.75};
+    double sign = line_above ? 1 : -1, at[2], doubt = 0;
+    for (int end = 0; end < 2; end++) {
+        double v = edge_at(edge, t[end]);
+        at[end] = sign * (line_at(line, t[end]) - v);
+        doubt = fmax(doubt, CLOSE * (fabs(v) + size_at(line, t[end])));
+    }
+    if (keep_positive(t, at[0], at[1])) return 1;
+    if (!s->tree->whole && fmax(at[0], at[1]) > -doubt) s->doubtful = 1;
+    return 0;
+}
+
+/* Find a place in the zone, for t in (from, to), between the lines `below` and `above`, and take
+ * the half-plane there. Returns whether one was taken; where float64 has none the leaf is
+ * doubtful. */
+static int place(Search *s, const Box *box, const int64_t *sums, const Line *below,
+                 const Line *above, double from, double to)
+{
+    /* One score alone may do where the other has an offset that swallows it. */
+    static const double share[] = {0.5, 0.25, 0.75, 0};
     const Zone *z = &box->zone;
     double t[2] = {from, to};
-    int refused = 0;
-    if (above && !keep_positive(t, line_at(above, t[0]) - edge_at(&z->floor, t[0]),
-                                line_at(above, t[1]) - edge_at(&z->floor, t[1])))
-        return 0;
-    if (below && !keep_positive(t, edge_at(&z->ceiling, t[0]) - line_at(below, t[0]),
-                                edge_at(&z->ceiling, t[1]) - line_at(below, t[1])))
-        return 0;
-    for (int k = 0; k < 3; k++) {
+    int tried = 0;
+    if (above && !keep_beside(s, &z->floor, above, 1, t)) return 0;
+    if (below && !keep_beside(s, &z->ceiling, below, 0, t)) return 0;
+    /* Where the line above leaves the zone, others may come before it. */
+    if (s->beside && !keep_beside(s, &z->ceiling, above, 0, t)) return 0;
+    for (int k = 0; k < (t[0] == 0 ? 4 : 3); k++) {
         double at = t[0] + share[k] * (t[1] - t[0]);
         double low = edge_at(&z->floor, at), high = edge_at(&z->ceiling, at);
-        if (below) low = fmax(low, line_at(below, at));
-        if (above) high = fmin(high, line_at(above, at));
+        const Line *last = below && line_at(below, at) >= low ? below : NULL;
+        const Line *next = above && line_at(above, at) <= high ? above : NULL;
+        if (last) low = line_at(last, at);
+        if (next) high = line_at(next, at);
         double v = low + (high - low) / 2;
         if (!(low <= v && v < high)) continue;
-        int verdict = take_verified(s, &s->chart[box->chart], at, v, sums);
-        if (verdict == TAKEN) return 1;
-        refused |= verdict == REFUSED;
+        tried = 1;
+        if (take_verified(s, &s->chart[box->chart], at, v, sums, last, next)) return 1;
     }
-    s->unresolved += refused;
+    s->doubtful |= tried || !s->tree->whole;
     return 0;
 }
 
@@ -220,6 +253,15 @@ static void load_lines(Search *s, const Box *box)
     }
 }
 
+/* The mass in column ID of all points with the value of the k-th. */
+static int64_t mass_at(const Search *s, const Box *box, int64_t k)
+{
+    int64_t mass = 0;
+    for (int64_t j = k; j < box->count && s->keyed[j].key == s->keyed[k].key; j++)
+        mass += s->line[s->keyed[j].item].mass[ID];
+    return mass;
+}
+
 /* All thresholds of a single direction, on computed values taken as they are. */
 static void try_thresholds(Search *s, const Box *box, const int64_t *sums)
 {
@@ -235,9 +277,15 @@ static void try_thresholds(Search *s, const Box *box, const int64_t *sums)
     double last = box->zone.low[0], next;
     for (;;) {
         next = k < box->count ? s->keyed[k].key : box->zone.high[0];
-        if (next > last && s->wanted(s, row)) {
+        if (s->beside) s->rim = mass_at(s, box, k);
+        if (next > last && (!s->beside || s->rim) && s->wanted(s, row)) {
             double v = last + (next - last) / 2;
-            s->take(s, row, weight, v < next ? v : last);
+            v = v < next ? v : last;
+            /* What is computed here is about points, and has to hold for the scores. */
+            if (s->tree->framed)
+                take_verified(s, chart, 1, v, row, NULL, NULL);
+            else
+                s->take(s, row, weight, v);
         }
         if (k == box->count) return;
         for (last = next; k < box->count && s->keyed[k].key == last; k++)
@@ -251,10 +299,17 @@ static void try_prefix(Search *s, const Box *box, int64_t k, double t)
     const Line *below = k > 0 ? s->line + s->order[k - 1] : NULL;
     const Line *above = k < box->count ? s->line + s->order[k] : NULL;
     const int64_t *row = s->prefix + k * s->tree->width;
+    if (s->beside) {
+        /* What the set is good for changes with the line above. */
+        s->rim = above ? above->mass[ID] : 0;
+        s->settled[k] = !s->rim;
+    }
     /* What was wanted may have been beaten before it found a place. */
     if (!s->settled[k] && !s->wanted(s, row)) s->settled[k] = 1;
     if (!s->settled[k] && t - s->since[k] > SAME * t)
         s->settled[k] = (char)place(s, box, row, below, above, s->since[k], t);
+    else if (!s->settled[k] && !s->tree->whole && t > box->zone.t[0])
+        s->doubtful = 1;
     s->since[k] = t;
 }
 
@@ -276,8 +331,11 @@ static void begin_walk(Search *s, const Box *box, const int64_t *sums)
     s->settled[0] = 0;
     s->since[0] = t;
     for (int64_t k = 1; k <= box->count; k++) begin_prefix(s, k, t);
-    for (int64_t k = 0; k + 1 < box->count; k++)
-        s->crossing[k] = crossing_after(s->line + s->order[k], s->line + s->order[k + 1], t);
+    for (int64_t k = 0; k + 1 < box->count; k++) {
+        const Line *lower = s->line + s->order[k], *upper = s->line + s->order[k + 1];
+        s->crossing[k] = crossing_after(lower, upper, t);
+        if (!s->tree->whole && too_close(lower, upper, t)) s->doubtful = 1;
+    }
 }
 
 /* Let the lines at positions k and k + 1 change places at t. */
@@ -304,6 +362,23 @@ static int64_t first_crossing(const double *crossing, int64_t n, double end)
     return k;
 }
 
+/* Whether no lines meet inside the box, or at its right end, and it is not the last one. */
+int is_fan(Search *s, const Box *box)
+{
+    double first = box->zone.t[0] * (1 - BESIDE), last = box->zone.t[1] * (1 + BESIDE);
+    if (!(last < 1) || box->count > MOST_OF_A_FAN) return 0;
+    load_lines(s, box);
+    for (int64_t i = 0; i < box->count; i++) {
+        for (int64_t j = 0; j < i; j++) {
+            double dx = s->line[j].x - s->line[i].x, dy = s->line[i].y - s->line[j].y;
+            double t = dx / dy;
+            /* Lines of equal scores meet at t = 0, which is no place inside. */
+            if (dx != 0 && dy != 0 && t >= first && t <= last) return 0;
+        }
+    }
+    return 1;
+}
+
 /* Try all half-planes of a box crossed by points only; 0 if there are more crossings. */
 int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
 {
@@ -314,13 +389,20 @@ int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
         return 1;
     }
     begin_walk(s, box, sums);
+    int64_t before = -2;
     for (int64_t step = 0; step <= crossings; step++) {
         int64_t next = first_crossing(s->crossing, box->count - 1, end);
         if (next < 0) {
             for (int64_t k = 0; k <= box->count; k++) try_prefix(s, box, k, end);
             return 1;
         }
-        swap_lines(s, box, next, s->crossing[next]);
+        /* Neighbours that change places at about the same t may do so in another order. */
+        if (!s->tree->whole && llabs(next - before) <= 1 &&
+            s->crossing[next] - t <= CLOSE * s->crossing[next])
+            s->doubtful = 1;
+        before = next;
+        t = s->crossing[next];
+        swap_lines(s, box, next, t);
     }
     return 0;
 }

@@ -19,15 +19,20 @@ static double value_of(const double *along, const double *point)
     return along[0] * point[0] + along[1] * point[1];
 }
 
-/* The smallest (largest) value in a box: rounding is monotone, so corners bound all points. */
-static double least_in(const double *along, const double *box)
+static double value_at(const Tree *tree, const double *along, double x, double y)
 {
-    return along[0] * box[along[0] < 0 ? 2 : 0] + along[1] * box[along[1] < 0 ? 3 : 1];
+    return along[0] * score_of(tree, x, 0) + along[1] * score_of(tree, y, 1);
 }
 
-static double most_in(const double *along, const double *box)
+/* The smallest (largest) value in a box: rounding is monotone, so corners bound all points. */
+static double least_in(const Tree *tree, const double *along, const double *box)
 {
-    return along[0] * box[along[0] < 0 ? 0 : 2] + along[1] * box[along[1] < 0 ? 1 : 3];
+    return value_at(tree, along, box[along[0] < 0 ? 2 : 0], box[along[1] < 0 ? 3 : 1]);
+}
+
+static double most_in(const Tree *tree, const double *along, const double *box)
+{
+    return value_at(tree, along, box[along[0] < 0 ? 0 : 2], box[along[1] < 0 ? 1 : 3]);
 }
 
 /* How far along a node reaches on the side asked for; -inf if it has no point there. */
@@ -36,8 +41,9 @@ static double reach(const Divided *h, const double *along, int rejected, int32_t
     const double *box = h->tree->box + 4 * (int64_t)node;
     if (!h->tree->sums[(int64_t)node * h->tree->width + MARK]) return -HUGE_VAL;
     if (rejected)
-        return most_in(h->weight, box) <= h->v ? -HUGE_VAL : -least_in(along, box);
-    return least_in(h->weight, box) > h->v ? -HUGE_VAL : most_in(along, box);
+        return most_in(h->tree, h->weight, box) <= h->v ? -HUGE_VAL
+                                                        : -least_in(h->tree, along, box);
+    return least_in(h->tree, h->weight, box) > h->v ? -HUGE_VAL : most_in(h->tree, along, box);
 }
 
 /* The farthest accepted point along a direction, or the rejected one that is least far; -1 for
@@ -69,8 +75,9 @@ static int64_t farthest(const Divided *h, const double *along, int rejected, dou
         }
         for (int64_t i = node->first; i < node->end; i++) {
             const double *point = tree->point + 2 * i;
-            double value = rejected ? -value_of(along, point) : value_of(along, point);
-            int side = !(value_of(h->weight, point) <= h->v);
+            double value = value_at(tree, along, point[0], point[1]);
+            int side = !(value_at(tree, h->weight, point[0], point[1]) <= h->v);
+            if (rejected) value = -value;
             if (side == rejected && value > *best && tree->mass[i * tree->width + MARK]) {
                 *best = value;
                 found = i;
@@ -87,6 +94,17 @@ void margin_sides(const Tree *tree, const double *weight, double v, const double
     farthest(&h, along, 0, last);
     farthest(&h, along, 1, following);
     *following = -*following;
+}
+
+void margin_settle(const Tree *tree, const double *weight, double v, double *unit,
+                   double *threshold)
+{
+    double length = hypot(weight[0], weight[1]), last, following;
+    unit[0] = weight[0] / length;
+    unit[1] = weight[1] / length;
+    margin_sides(tree, weight, v, unit, &last, &following);
+    double middle = last + (following - last) / 2;
+    *threshold = last <= middle && middle < following ? middle : last;
 }
 
 /* Points of one side seen so far, in spreads. */
@@ -163,8 +181,8 @@ static int look(const Divided *h, const double *scale, const double *direction, 
     int64_t in = farthest(h, along, 0, &value), out = farthest(h, along, 1, &value);
     if (in < 0 || out < 0) return 0;
     for (int k = 0; k < 2; k++) {
-        inside[k] = h->tree->point[2 * in + k] / scale[k];
-        outside[k] = h->tree->point[2 * out + k] / scale[k];
+        inside[k] = score_of(h->tree, h->tree->point[2 * in + k], k) / scale[k];
+        outside[k] = score_of(h->tree, h->tree->point[2 * out + k], k) / scale[k];
     }
     double gap[2] = {outside[0] - inside[0], outside[1] - inside[1]};
     *width = value_of(direction, gap) / hypot(direction[0], direction[1]);

@@ -8,6 +8,10 @@
  * infinity where there is no such point. Points without mass do not count. */
 void margin_sides(const Tree *tree, const double *weight, double v, const double *along,
                   double *last, double *following);
+/* The weights brought to unit length, and the threshold midway between the points next to the
+ * boundary along them: where there is nothing between, or no other point, the last accepted. */
+void margin_settle(const Tree *tree, const double *weight, double v, double *unit,
+                   double *threshold);
 /* The direction with the widest gap, after dividing scores by `scale`; weights of the scores that
  * must not be negative are told by `nonneg`. */
 void margin_widest(const Tree *tree, const double *weight, double v, const double *scale,

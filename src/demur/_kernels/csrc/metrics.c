@@ -1,7 +1,7 @@
 /* Correct ID, wrong ID and OOD scores, each sorted, are merged into groups of equal scores. After
  * every group the rates are known, and all areas grow by one step. Rows with a score of +inf,
  * which no threshold accepts, are the last group. The same quantities, one by one and with the
- * reasons for their conventions, are in metrics/areas.py and metrics/summary.py. */
+ * reasons for their conventions, are in metrics/areas.py and metrics/scalar.py. */
 #include "metrics.h"
 
 #include <math.h>

@@ -3,9 +3,11 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "equal_fpr.h"
+#include "equals.h"
 #include "frontier.h"
-#include "margin.h"
 #include "metrics.h"
 #include "search.h"
 
@@ -15,8 +17,51 @@ static double trivial_bound(const Search *s)
     return s->program.per_id ? least : least * (double)s->tree->sums[ID];
 }
 
-static PyObject *report(const Search *s)
+/* A box put aside: (unit score, weights at t = 1, edges: t, low, high at both ends; points; masses
+ * below it; merit). */
+static PyObject *describe_doubt(const Search *s, const Box *box, const int32_t *item,
+                                const int64_t *sums)
 {
+    const Chart *chart = &s->octant[box->chart];
+    const Zone *z = &box->zone;
+    PyObject *points = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)box->count * 4);
+    PyObject *masses = PyBytes_FromStringAndSize((const char *)sums, 8 * (Py_ssize_t)s->tree->width);
+    if (!points || !masses) {
+        Py_XDECREF(points);
+        Py_XDECREF(masses);
+        return NULL;
+    }
+    char *place = PyBytes_AsString(points);
+    for (int64_t k = 0; k < box->count; k++) {
+        int32_t point = ~item[k];
+        memcpy(place + 4 * k, &point, sizeof point);
+    }
+    return Py_BuildValue("iddddddddNNd", chart->still, chart->fixed, chart->step, z->t[0], z->t[1],
+                         z->low[0], z->low[1], z->high[0], z->high[1], points, masses, box->merit);
+}
+
+/* The boxes put aside that may still hold something better. */
+static PyObject *doubts(Search *s)
+{
+    PyObject *list = PyList_New(0);
+    const int32_t *item = s->doubts.items.item;
+    for (int64_t k = 0; k < s->doubts.count && list; k++) {
+        Box *box = s->doubts.box + k;
+        const int64_t *sums = s->doubts.sums + k * s->row_size;
+        if (judge_optimum(s, box, sums) != HOPELESS) {
+            PyObject *doubt = describe_doubt(s, box, item, sums);
+            if (!doubt || PyList_Append(list, doubt)) Py_CLEAR(list);
+            Py_XDECREF(doubt);
+        }
+        item += box->count;
+    }
+    return list;
+}
+
+static PyObject *report(Search *s)
+{
+    PyObject *open = doubts(s);
+    if (!open) return NULL;
     const char *status = s->now.count > 0 ? "budget" : s->gap_used ? "gap" : "optimal";
     double lower = HUGE_VAL;
     if (s->found)
@@ -25,9 +70,9 @@ static PyObject *report(const Search *s)
         lower = trivial_bound(s);
     else
         status = "infeasible";
-    return Py_BuildValue("iLLLsdLL", s->half_planes, (long long)s->best.id, (long long)s->best.ood,
+    return Py_BuildValue("iLLLsdLLN", s->half_planes, (long long)s->best.id, (long long)s->best.ood,
                          (long long)s->best.loss, status, lower, (long long)s->boxes,
-                         (long long)s->unresolved);
+                         (long long)s->unresolved, open);
 }
 
 /* Quarters of all directions; NULL with an exception. */
@@ -42,7 +87,7 @@ static const int64_t *read_quarters(Buffers *b, PyObject *args, Py_ssize_t k, in
 }
 
 /* search(tree, program, quarters, start, gap, budget, weights, v)
- *   -> half-planes, id, ood, loss, status, lower bound, boxes, unresolved */
+ *   -> half-planes, id, ood, loss, status, lower bound, boxes, unresolved, doubts */
 static PyObject *search(PyObject *self, PyObject *args)
 {
     const Py_ssize_t k = TREE_ARGUMENTS + PROGRAM_ARGUMENTS;
@@ -64,6 +109,7 @@ static PyObject *search(PyObject *self, PyObject *args)
     s->tree = &tree;
     s->signals = &signals;
     s->gap = real_number(args, k + 2);
+    s->keep_doubts = 1;
     if (!PyErr_Occurred()) s->budget = number(args, k + 3, 0, INT64_MAX);
     if (PyErr_Occurred() || !(quarter = read_quarters(&b, args, k, &quarters)) ||
         !(start = counted_memory(&b, args, k + 1, INT32_MAX, 16, &starts)) ||
@@ -77,9 +123,9 @@ static PyObject *search(PyObject *self, PyObject *args)
         weights[2 * h + 1] = s->half_plane[h].weight[1];
         v[h] = s->half_plane[h].v;
     }
-    search_close(s);
     signals_end(&signals);
     result = failed ? failure(&signals) : report(s);
+    search_close(s);
 done:
     free(s);
     return finish(&b, result);
@@ -122,7 +168,8 @@ done:
     return finish(&b, result);
 }
 
-/* frontier(tree, quarters, id_levels, ood_levels, masses, risk, weights, v) -> boxes, unresolved */
+/* frontier(tree, quarters, id_levels, ood_levels, masses, risk, weights, v, risk_gap, id_gap)
+ *   -> boxes, unresolved */
 static PyObject *frontier(PyObject *self, PyObject *args)
 {
     const Py_ssize_t k = TREE_ARGUMENTS;
@@ -140,7 +187,7 @@ static PyObject *frontier(PyObject *self, PyObject *args)
         PyErr_NoMemory();
         goto done;
     }
-    if (!takes(args, k + 7) || read_tree(&b, args, &tree) ||
+    if (!takes(args, k + 10) || read_tree(&b, args, &tree) ||
         !(quarter = read_quarters(&b, args, k, &quarters)) ||
         !(f->id.level = counted_memory(&b, args, k + 1, MOST_LEVELS, 8, &rows)) ||
         !(f->ood.level = counted_memory(&b, args, k + 2, MOST_LEVELS, 8, &columns)) ||
@@ -149,6 +196,10 @@ static PyObject *frontier(PyObject *self, PyObject *args)
         !(f->weight = writable_memory(&b, args, k + 5, rows * columns, 16)) ||
         !(f->v = writable_memory(&b, args, k + 6, rows * columns, 8)))
         goto done;
+    f->risk_gap = real_number(args, k + 7);
+    f->id_gap = real_number(args, k + 8);
+    f->ood_gap = number(args, k + 9, 0, INT64_MAX / 4);
+    if (PyErr_Occurred()) goto done;
     f->id.count = (int)rows;
     f->ood.count = (int)columns;
     s->tree = &tree;
@@ -169,48 +220,85 @@ done:
     return finish(&b, result);
 }
 
-/* sides(tree, weight, v, along) -> last accepted, first rejected value */
-static PyObject *sides(PyObject *self, PyObject *args)
+/* equal_fpr(tree, quarters, gap, masses, rate, weights, v) -> boxes, unresolved; for each level
+ * (OOD, correct, wrong), with a rate below 0 where nothing is known yet */
+static PyObject *equal_fpr(PyObject *self, PyObject *args)
 {
     const Py_ssize_t k = TREE_ARGUMENTS;
     Buffers b = {.count = 0};
     Tree tree;
-    const double *weight, *along;
-    double v, last, following;
+    EqualFpr e = {.levels = 0};
+    Search *s = calloc(1, sizeof *s);
+    Signals signals;
+    const int64_t *quarter;
+    int64_t quarters;
+    int failed;
+    PyObject *result = NULL;
     (void)self;
-    if (!takes(args, k + 3) || read_tree(&b, args, &tree) ||
-        !(weight = memory(&b, args, k, 2, 8)) ||
-        !(along = memory(&b, args, k + 2, 2, 8)))
-        return finish(&b, NULL);
-    v = real_number(args, k + 1);
-    if (PyErr_Occurred()) return finish(&b, NULL);
-    Py_BEGIN_ALLOW_THREADS
-    margin_sides(&tree, weight, v, along, &last, &following);
-    Py_END_ALLOW_THREADS
-    return finish(&b, Py_BuildValue("dd", last, following));
+    if (!s) return PyErr_NoMemory();
+    if (!takes(args, k + 6) || read_tree(&b, args, &tree) ||
+        !(quarter = read_quarters(&b, args, k, &quarters)))
+        goto done;
+    if (tree.sets != 1) {
+        PyErr_SetString(PyExc_ValueError, "equal_fpr needs one set");
+        goto done;
+    }
+    e.gap = real_number(args, k + 1);
+    if (PyErr_Occurred() ||
+        !(e.rate = counted_writable_memory(&b, args, k + 3, MOST_LEVELS, 8, &e.levels)) ||
+        !(e.chosen = writable_memory(&b, args, k + 2, e.levels, sizeof *e.chosen)) ||
+        !(e.weight = writable_memory(&b, args, k + 4, e.levels, 16)) ||
+        !(e.v = writable_memory(&b, args, k + 5, e.levels, 8)))
+        goto done;
+    s->tree = &tree;
+    s->signals = &signals;
+    s->budget = INT64_MAX;
+    s->program = (Program){.sets = 1};
+    signals_begin(&signals);
+    failed = search_equal_fpr(s, &e, quarter, (int)quarters);
+    search_close(s);
+    signals_end(&signals);
+    result = failed ? failure(&signals)
+                    : Py_BuildValue("LL", (long long)s->boxes, (long long)s->unresolved);
+done:
+    free(s);
+    return finish(&b, result);
 }
 
-/* widest(tree, weight, v, scale, nonneg) -> direction, width */
-static PyObject *widest(PyObject *self, PyObject *args)
+/* equals(tree, quarters, targets, which, lines) -> half-planes found; targets: (id, ood, loss) by
+ * rising ID and OOD mass */
+static PyObject *equals(PyObject *self, PyObject *args)
 {
     const Py_ssize_t k = TREE_ARGUMENTS;
     Buffers b = {.count = 0};
     Tree tree;
-    const double *weight, *scale;
-    const int64_t *asked;
-    double v, direction[2], width;
+    Equals e = {.found = 0};
+    Search *s = calloc(1, sizeof *s);
+    Signals signals;
+    const int64_t *quarter;
+    int64_t quarters;
+    int failed;
+    PyObject *result = NULL;
     (void)self;
+    if (!s) return PyErr_NoMemory();
     if (!takes(args, k + 4) || read_tree(&b, args, &tree) ||
-        !(weight = memory(&b, args, k, 2, 8)) ||
-        !(scale = memory(&b, args, k + 2, 2, 8)) || !(asked = memory(&b, args, k + 3, 2, 8)))
-        return finish(&b, NULL);
-    v = real_number(args, k + 1);
-    if (PyErr_Occurred()) return finish(&b, NULL);
-    int nonneg[2] = {asked[0] != 0, asked[1] != 0};
-    Py_BEGIN_ALLOW_THREADS
-    margin_widest(&tree, weight, v, scale, nonneg, direction, &width);
-    Py_END_ALLOW_THREADS
-    return finish(&b, Py_BuildValue("ddd", direction[0], direction[1], width));
+        !(quarter = read_quarters(&b, args, k, &quarters)) ||
+        !(e.target = counted_memory(&b, args, k + 1, MOST_LEVELS, 24, &e.targets)) ||
+        !(e.which = counted_writable_memory(&b, args, k + 2, INT32_MAX, 8, &e.room)) ||
+        !(e.line = writable_memory(&b, args, k + 3, e.room, 24)))
+        goto done;
+    s->tree = &tree;
+    s->signals = &signals;
+    s->budget = INT64_MAX;
+    s->program = (Program){.sets = tree.sets};
+    signals_begin(&signals);
+    failed = search_equals(s, &e, quarter, (int)quarters);
+    search_close(s);
+    signals_end(&signals);
+    result = failed ? failure(&signals) : PyLong_FromLongLong((long long)e.found);
+done:
+    free(s);
+    return finish(&b, result);
 }
 
 /* Pairs of them, counted twice, are below 2^63. */
@@ -251,8 +339,12 @@ static PyMethodDef functions[] = {
     {"search", search, METH_VARARGS, "The optimum over all directions."},
     {"directions", directions, METH_VARARGS, "The optimum of each of some directions."},
     {"frontier", frontier, METH_VARARGS, "The optima for all pairs of bounds."},
-    {"sides", sides, METH_VARARGS, "The values next to a half-plane along a direction."},
-    {"widest", widest, METH_VARARGS, "The widest gap with the same accepted set."},
+    {"equal_fpr", equal_fpr, METH_VARARGS, "The best rates at every OOD mass."},
+    {"equals", equals, METH_VARARGS, "All half-planes with given masses."},
+    {"sides", lines_sides, METH_VARARGS, "The values next to a half-plane along a direction."},
+    {"count", lines_count, METH_VARARGS, "The masses that half-planes accept."},
+    {"settle", lines_settle, METH_VARARGS, "Lines midway between the points next to half-planes."},
+    {"widest", lines_widest, METH_VARARGS, "The widest gap with the same accepted set."},
     {"metrics", metrics, METH_VARARGS, "All scalar metrics of sorted scores."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,7 +1,7 @@
 /* One optimum, over all directions or over given ones.
  *
- * Ties in the objective are broken by larger ID, then smaller OOD mass; every accepted set that
- * ties in all three is kept.
+ * Ties in the objective are broken by larger ID, then smaller OOD, then smaller loss mass; every
+ * accepted set that ties in all of them is kept.
  */
 #include <math.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 /* The set is feasible and not worse than the best known, nor known already. */
 static int optimum_wanted(Search *s, const int64_t *sums)
 {
-    if (!within(&s->program, sums, sums[ID])) return 0;
+    if (!within(&s->program, sums, sums[ID]) || !linear_met(&s->program, sums)) return 0;
     if (!s->found) return 1;
     Accepted a = accepted_by(sums, s->tree->sets);
     int sign = compare_accepted(&s->program, a, s->best);
@@ -95,8 +95,11 @@ int search_optimum(Search *s, const int64_t *quarter, int quarters, const double
     s->take = optimum_take;
     if (s->tree->points == 0) return 0;
     if (!s->simple && !s->program.per_id && grade_tree(s, 0)) return -1;
-    for (int64_t k = 0; k < starts; k++)
-        if (try_direction(s, start + 2 * k)) return -1;
+    for (int64_t k = 0; k < starts; k++) {
+        const double *divisor = s->tree->divisor;
+        const double weight[2] = {start[2 * k] / divisor[0], start[2 * k + 1] / divisor[1]};
+        if (try_direction(s, weight)) return -1;
+    }
     if (starts == 0 && try_some_directions(s, quarter, quarters)) return -1;
     if (keep_grade(s) || explore(s, quarter, quarters)) return -1;
     for (int64_t k = 0; k < s->now.count; k++)
@@ -107,7 +110,7 @@ int search_optimum(Search *s, const int64_t *quarter, int quarters, const double
 /* The best found in one direction, by a search over several. */
 static int direction_wanted(Search *s, const int64_t *sums)
 {
-    if (!within(&s->program, sums, sums[ID])) return 0;
+    if (!within(&s->program, sums, sums[ID]) || !linear_met(&s->program, sums)) return 0;
     Accepted a = accepted_by(sums, s->tree->sets);
     if (s->found && compare_accepted(&s->program, a, s->best) > 0) return 0;
     return s->here.id == 0 || compare_accepted(&s->program, a, s->here) < 0;

@@ -20,8 +20,9 @@
  * its first half-planes to beat that way.
  *
  * Masses are integers, and half-planes are compared exactly; bounds are floats with a slack for
- * their rounding. Geometry is exact up to what float64 can separate (see split.c), and a
- * half-plane is taken only after float64 was seen to accept exactly the masses expected.
+ * their rounding. A half-plane is taken only after float64 was seen to accept exactly the masses
+ * expected. Boxes overlap by rounding errors, and lines that may cross do (see sides.c), so that
+ * no cell is lost; what float64 cannot take apart is put aside (see leaf.c), or unresolved.
  */
 #include "search.h"
 
@@ -36,15 +37,25 @@
 #define MANY 100000     /* crossings times points walked through where a box cannot be cut */
 #define STUBBORN 0.6    /* part of the ID mass that still crosses after four cuts */
 #define DEEPEST 30000
+#define MOST_DOUBTS 512   /* boxes put aside, */
+#define DOUBTFUL_POINTS 64 /* and points that cross one */
 #define REGRADE 0.98    /* grade anew when the value to beat fell below this part of the level */
 #define VALUE_ROUNDING DBL_EPSILON
 
+/* Among whole points a line within rounding of an edge touches it, and may count as outside; else
+ * it may cross, and does so. */
+static double value_rounding(const Search *s)
+{
+    return s->tree->whole ? VALUE_ROUNDING : -2 * VALUE_ROUNDING;
+}
+
 int search_open(Search *s)
 {
-    s->row_size = s->tree->width + 2 * s->classes;
+    s->extra_at = s->tree->width + 2 * s->classes;
+    s->row_size = s->extra_at + s->tree->extra;
     size_t width = (size_t)s->row_size;
     s->level = s->bad = s->lower = HUGE_VAL;
-    s->rounding = VALUE_ROUNDING;
+    s->rounding = value_rounding(s);
     s->simple = units_known(s);
     for (int k = 0; k < 2; k++)
         if (MAKE_ROOM(&s->part[k].sums, width)) return -1;
@@ -63,6 +74,7 @@ void search_close(Search *s)
     free(s->grade);
     stack_free(&s->now);
     stack_free(&s->later);
+    stack_free(&s->doubts);
     free(s->popped.item);
     free(s->waiting.item);
     free(s->line);
@@ -105,6 +117,8 @@ static int push_root(Search *s, int chart, const double *t)
     memset(&part->box, 0, sizeof part->box);
     memset(part->sums, 0, (size_t)s->row_size * sizeof(int64_t));
     for (int c = 0; c < 2 * s->classes; c++) part->sums[s->tree->width + c] = s->class_sums[c];
+    for (int e = 0; e < s->tree->extra; e++)
+        part->sums[s->extra_at + e] = s->tree->sums[FIRST_OOD + s->tree->sets + e];
     root_zone(s, &s->chart[chart], t, &part->box.zone);
     part->items.count = 0;
     if (reserve_items(&part->items, 1)) return -1;
@@ -142,12 +156,29 @@ static int stubborn(Box *box)
     return before > 0 && (double)now > STUBBORN * (double)before;
 }
 
+/* Put a box aside that float64 cannot settle. What is not kept bounds the objective. */
+static int set_aside(Search *s, const Box *box, const int64_t *sums)
+{
+    if (box->nodes == 0) {
+        if (reserve_lines(s, box->count)) return -1;
+        if (is_fan(s, box)) return 0;
+    }
+    if (s->keep_doubts && box->nodes == 0 && box->count <= DOUBTFUL_POINTS &&
+        s->doubts.count < MOST_DOUBTS)
+        return stack_push(&s->doubts, box, &s->popped, sums, s->row_size);
+    s->unresolved++;
+    if (box->merit < s->lower) s->lower = box->merit;
+    return 0;
+}
+
 /* Whether the box was settled by trying all its cells, with at most so many crossings. */
 static int settle(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
 {
     if (box->nodes > 0 || crossings < 0) return 0;
     if (reserve_lines(s, box->count)) return -1;
-    return walk_leaf(s, box, sums, crossings);
+    s->doubtful = 0;
+    if (!walk_leaf(s, box, sums, crossings)) return 0;
+    return s->doubtful && set_aside(s, box, sums) ? -1 : 1;
 }
 
 /* How many crossings are worth walking through, -1 for none at all. */
@@ -169,12 +200,16 @@ static int visit_box(Search *s, int64_t *sums)
     if (verdict == PUT_OFF) return stack_push(&s->later, &box, &s->popped, sums, s->row_size);
     int insist = stubborn(&box), done = settle(s, &box, sums, crossings_worth(s, &box));
     if (done) return done < 0 ? -1 : 0;
-    if (too_low(s, &box)) return 0;
+    if (too_low(s, &box)) {
+        if (s->tree->whole || box.zone.t[0] == box.zone.t[1]) return 0;
+        /* Its items may be nodes that could be opened. */
+        if (box.nodes == 0) return set_aside(s, &box, sums);
+    }
     int parts = box.depth < DEEPEST ? split_zone(s, &box, sums, insist) : 0;
     if (parts < 0) return -1;
     if (parts > 0) return push_parts(s, parts);
     done = settle(s, &box, sums, MANY / (box.count + 1));
-    s->unresolved += done == 0;
+    if (done == 0) done = set_aside(s, &box, sums);
     return done < 0 ? -1 : 0;
 }
 
@@ -214,9 +249,9 @@ static int explore_between(Search *s, Chart *chart, int charts, const double *t)
 int explore(Search *s, const int64_t *quarter, int quarters)
 {
     static const double all[2] = {0, 1};
-    Chart chart[2 * MOST_QUARTERS];
-    for (int k = 0; k < 2 * quarters; k++) chart[k] = octant(s->tree, (int)quarter[k / 2], k % 2);
-    return explore_between(s, chart, 2 * quarters, all);
+    for (int k = 0; k < 2 * quarters; k++)
+        s->octant[k] = octant(s->tree, (int)quarter[k / 2], k % 2);
+    return explore_between(s, s->octant, 2 * quarters, all);
 }
 
 int explore_direction(Search *s, const double *weight)
@@ -227,7 +262,7 @@ int explore_direction(Search *s, const double *weight)
     s->rounding = 0;
     s->budget = INT64_MAX;
     int failed = explore_between(s, &chart, 1, single);
-    s->rounding = VALUE_ROUNDING;
+    s->rounding = value_rounding(s);
     s->budget = budget;
     s->boxes = boxes;
     return failed;

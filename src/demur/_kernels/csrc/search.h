@@ -89,6 +89,7 @@ typedef struct {
 } Line;
 
 #define HALF_PLANES 256
+#define MOST_QUARTERS 4 /* of all directions, counted from 0 */
 
 /* Relative error granted to a bound for the rounding of its terms. */
 #define BOUND_ROUNDING 4e-15
@@ -103,7 +104,7 @@ struct Search {
     double rounding; /* relative error granted to values; 0 when floats are taken as they are */
 
     Chart *chart;
-    int charts;
+    Chart octant[2 * MOST_QUARTERS];
 
     int found;
     Accepted best;
@@ -122,8 +123,12 @@ struct Search {
     int simple; /* losses so regular that crossing ID and loss mass tell all */
 
     Stack now, later; /* boxes to visit, and those put off to the next stage */
+    Stack doubts;     /* boxes put aside, to be looked at in exact arithmetic, */
+    int keep_doubts;  /* if anybody will */
+    int doubtful;     /* whether the leaf at hand is such a box */
     int stage, last_stage; /* what is put off to after the last stage is dropped */
-    int row_size; /* of the sums of a box: below it, then crossing (ID, loss) of the classes */
+    int row_size; /* of the sums of a box: below it, then crossing (ID, loss) of the classes, */
+    int extra_at; /* then, from here on, crossing extra masses */
     Items popped, waiting; /* items of the box at hand, and nodes to look at */
     Part part[2];
     int64_t *row, *counted;
@@ -138,6 +143,9 @@ struct Search {
     char *settled;    /* whether a set needs no place any more */
     int64_t lines_room;
 
+    int beside;  /* only half-planes that end below a line with mass in the column ID count, */
+    int64_t rim; /* which is this for the one at hand */
+
     int64_t boxes, unresolved;
     int gap_used;
     double lower;
@@ -146,7 +154,7 @@ struct Search {
     int (*judge)(Search *s, Box *box, const int64_t *sums);
     int (*wanted)(Search *s, const int64_t *sums);
     void (*take)(Search *s, const int64_t *sums, const double *weight, double v);
-    void *frontier;
+    void *frontier; /* or what else they look up */
 };
 
 /* What becomes of a box: `judge` returns one of these and sets its merit. */
@@ -162,7 +170,6 @@ int units_known(const Search *s);
 int split_zone(Search *s, const Box *box, const int64_t *sums, int open_items);
 int too_low(const Search *s, const Box *box);
 Chart single_direction(const double *weight);
-#define MOST_QUARTERS 4 /* of all directions, counted from 0 */
 Chart octant(const Tree *tree, int quarter, int half);
 /* The direction at an angle within a quarter, measured with both scores on one scale. */
 #define RIGHT_ANGLE 1.5707963267948966
@@ -171,8 +178,12 @@ void root_zone(const Search *s, const Chart *chart, const double *t, Zone *zone)
 
 /* leaf.c */
 int lines_cross(const Search *s, const Box *box);
+/* Whether a box crossed by points only can be left to its neighbours. A cell has its right end
+ * where two lines meet, or at t = 1. Where none meet in a box all its cells go on beside it: they
+ * are found, or ruled out, in the box that holds their right end. */
+int is_fan(Search *s, const Box *box);
 int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings);
-void count_half_plane(const Search *s, const double *weight, double v, int64_t *row);
+void count_half_plane(const Tree *tree, const double *weight, double v, int64_t *row);
 
 /* stack.c */
 /* Let a pointer, given by its address, have room for `count` entries; -1 without memory. */

@@ -1,11 +1,11 @@
 /* On which side of the parts of a cut box items lie.
  *
  * An item is a node of the tree or a point. Its values are linear in t, so it lies below
- * (above) a zone if it does at both ends. Ends are compared with a tolerance: a line that passes
- * within its own rounding error of an edge counts as being on the outer side of it. Half-planes
- * that float64 can separate keep clear of all lines by more than that, so wherever such a
- * half-plane (t, v) lies in a box, all points certain for the box are on their side of it. Many
- * lines through one point, even if rounding spoils it, can so be cut apart there.
+ * (above) a zone if it does at both ends. Ends are compared with a tolerance. A line that passes
+ * within its own rounding error of an edge counts as crossing, so that none that does is lost,
+ * unless points are whole numbers: then cells are so large that it can count as being on the
+ * outer side of the edge, and many lines through one point, even if rounding spoils it, are cut
+ * apart there.
  *
  * A side is as good as random, so there are no branches on it: a batch goes through plain
  * loops, which compilers turn into vector instructions.
@@ -29,15 +29,19 @@ ALWAYS_INLINE void note(Sides *sides, int k, int below, int above)
     sides->crosses[k] = 0 - (uint64_t)!(below | above);
 }
 
+/* Without a weight nothing is rounded. */
+ALWAYS_INLINE double error_at(double weight, double rounding) { return weight != 0 ? rounding : 0; }
+
 /* Values are base + weight*moving, with the weights of the two ends of a part. */
 ALWAYS_INLINE void compare_points(const double *base, const double *moving, int n,
                                   const double *weight, double rounding, Limits at, Sides *sides)
 {
     const double weights[2] = {weight[0], weight[1]};
+    const double errors[2] = {error_at(weight[0], rounding), error_at(weight[1], rounding)};
     for (int k = 0; k < n; k++) {
         double left = weights[0] * moving[k], right = weights[1] * moving[k];
-        double doubt[2] = {rounding * (fabs(base[k]) + fabs(left)),
-                           rounding * (fabs(base[k]) + fabs(right))};
+        double doubt[2] = {errors[0] * (fabs(base[k]) + fabs(left)),
+                           errors[1] * (fabs(base[k]) + fabs(right))};
         left += base[k];
         right += base[k];
         int below = (left - at.low[0] <= doubt[0]) & (right - at.low[1] <= doubt[1]);
@@ -71,13 +75,18 @@ ALWAYS_INLINE void compare_nodes(const Corners *low, const Corners *high, int n,
                                  const double *weight, double rounding, Limits at, Sides *sides)
 {
     const double weights[2] = {weight[0], weight[1]};
+    const double errors[2] = {error_at(weight[0], rounding), error_at(weight[1], rounding)};
     for (int k = 0; k < n; k++) {
-        double size = least_size(low->base[k], high->base[k]);
+        /* A tolerance must not be too large, and a lack of it not too small. */
+        double size = rounding > 0 ? least_size(low->base[k], high->base[k])
+                                   : larger(fabs(low->base[k]), fabs(high->base[k]));
         int below = 1, above = 1;
         for (int end = 0; end < 2; end++) {
             double low_shift = weights[end] * low->moving[k];
             double high_shift = weights[end] * high->moving[k];
-            double doubt = rounding * (size + least_size(low_shift, high_shift));
+            double reach = rounding > 0 ? least_size(low_shift, high_shift)
+                                        : larger(fabs(low_shift), fabs(high_shift));
+            double doubt = errors[end] * (size + reach);
             below &= high->base[k] + high_shift - at.low[end] <= doubt;
             above &= at.high[end] - (low->base[k] + low_shift) <= doubt;
         }

@@ -63,14 +63,19 @@ WIDE_VECTORS static void add_rows(const int64_t *mass, const Batch *batch, const
     crossing->loss += (int64_t)crosses[LOSS];
 }
 
-static void add_wide_rows(const int64_t *mass, int width, const Batch *batch, const Sides *sides,
-                          int64_t *sums, Crossing *crossing)
+static void add_wide_rows(const Tree *tree, const int64_t *mass, const Batch *batch,
+                          const Sides *sides, int64_t *sums, int64_t *extra, Crossing *crossing)
 {
+    const int width = tree->width, first = width - tree->extra;
     for (int k = 0; k < batch->count; k++) {
         const int64_t *row = mass + (int64_t)batch->index[k] * width;
-        for (int c = 0; c < width; c++) sums[c] = add(sums[c], row[c] & (int64_t)sides->below[k]);
-        crossing->id += row[ID] & (int64_t)sides->crosses[k];
-        crossing->loss += row[LOSS] & (int64_t)sides->crosses[k];
+        const int64_t below = (int64_t)sides->below[k], crosses = (int64_t)sides->crosses[k];
+        if (below)
+            for (int c = 0; c < width; c++) sums[c] = add(sums[c], row[c]);
+        if (!crosses) continue;
+        crossing->id += row[ID];
+        crossing->loss += row[LOSS];
+        for (int e = 0; e < tree->extra; e++) extra[e] += row[first + e];
     }
 }
 
@@ -94,7 +99,8 @@ static int64_t put(Sieve *v, Part *part, const Batch *batch, const Sides *sides,
     if (width == FIRST_OOD + 1)
         add_rows(mass, batch, sides, part->sums, crossing);
     else
-        add_wide_rows(mass, width, batch, sides, part->sums, crossing);
+        add_wide_rows(v->s->tree, mass, batch, sides, part->sums, part->sums + v->s->extra_at,
+                      crossing);
     int32_t *item = part->items.item + part->items.count;
     int64_t count = list_crossing(batch, sides, flip, item);
     for (int64_t k = 0; k < count && v->graded; k++) {

@@ -160,21 +160,44 @@ static int choose_chord(const Zone *zone, const Survey *survey, double *chord)
     return proper;
 }
 
-static int cut_in_t(const Zone *zone, Zone *left, Zone *right)
+/* By how much a value on an edge may be wrong; zones that are larger by it leave no gaps between
+ * them, which among whole points could hide no cell. */
+static double error_on(const Edge *edge, int whole)
+{
+    return whole ? 0 : 4 * DBL_EPSILON * fmax(fabs(edge->v[0]), fabs(edge->v[1]));
+}
+
+static int cut_in_t(const Zone *zone, int whole, Zone *left, Zone *right)
 {
     double t = zone->t[0] + (zone->t[1] - zone->t[0]) / 2;
     if (!(zone->t[0] < t && t < zone->t[1])) return 0;
     *left = *right = *zone;
     left->t[1] = right->t[0] = t;
-    left->low[1] = right->low[0] = edge_at(&zone->floor, t);
-    left->high[1] = right->high[0] = edge_at(&zone->ceiling, t);
+    left->low[1] = right->low[0] = edge_at(&zone->floor, t) - error_on(&zone->floor, whole);
+    left->high[1] = right->high[0] = edge_at(&zone->ceiling, t) + error_on(&zone->ceiling, whole);
     return 1;
 }
 
-static int cut_by_chord(const Zone *zone, const Survey *survey, Zone *lower, Zone *upper)
+/* Move a chord by a small and odd part of the height, so that no line runs along it, or through
+ * its ends. Unless `all`, it stays at t = 0, where lines of equal scores are parted, exactly. */
+static void move_beside_lines(const Zone *zone, int all, double *chord)
+{
+    static const double part[2] = {0.0031415926, 0.0027182818};
+    for (int end = 0; end < 2; end++) {
+        if (!all && zone->t[end] == 0) continue;
+        double middle = zone->low[end] + (zone->high[end] - zone->low[end]) / 2;
+        double moved = part[end] * (zone->high[end] - zone->low[end]);
+        chord[end] += chord[end] < middle ? moved : -moved;
+    }
+}
+
+static int cut_by_chord(const Search *s, const Zone *zone, const Survey *survey, Zone *lower,
+                        Zone *upper)
 {
     Edge chord = {{zone->t[0], zone->t[1]}, {0, 0}};
     if (!choose_chord(zone, survey, chord.v)) return 0;
+    if (s->beside || (!s->tree->whole && zone->t[0] < zone->t[1]))
+        move_beside_lines(zone, s->beside, chord.v);
     *lower = *upper = *zone;
     lower->ceiling = upper->floor = chord;
     memcpy(lower->high, chord.v, sizeof chord.v);
@@ -194,7 +217,7 @@ static void begin_part(Search *s, Part *part, const Box *box, const int64_t *sum
     memset(&part->box.crossing, 0, sizeof part->box.crossing);
     part->items.count = 0;
     memcpy(part->sums, sums, (size_t)s->tree->width * sizeof *sums);
-    memset(part->sums + s->tree->width, 0, 2 * (size_t)s->classes * sizeof *sums);
+    memset(part->sums + s->tree->width, 0, (size_t)(s->row_size - s->tree->width) * sizeof *sums);
 }
 
 /* Cut the popped box into s->part[0] and [1]. Returns the number of parts: 1 when floats are too
@@ -207,9 +230,10 @@ int split_zone(Search *s, const Box *box, const int64_t *sums, int open_items)
     Survey survey = survey_items(s, chart, box);
     double width = zone->t[1] - zone->t[0];
     double height = (zone->high[0] - zone->low[0] + zone->high[1] - zone->low[1]) / 2;
-    int in_t = width > 0 && wants_cut_in_t(zone, &survey) && cut_in_t(zone, first, second);
-    int cut_up = in_t || cut_by_chord(zone, &survey, first, second);
-    if (!cut_up) cut_up = in_t = width > 0 && cut_in_t(zone, first, second);
+    int in_t = width > 0 && wants_cut_in_t(zone, &survey) &&
+               cut_in_t(zone, s->tree->whole, first, second);
+    int cut_up = in_t || cut_by_chord(s, zone, &survey, first, second);
+    if (!cut_up) cut_up = in_t = width > 0 && cut_in_t(zone, s->tree->whole, first, second);
     if (!cut_up && box->nodes == 0) return 0;
     if (!cut_up) *first = *zone;
     Cut cut = {.chart = chart, .parts = cut_up ? 2 : 1};

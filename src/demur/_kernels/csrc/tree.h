@@ -3,8 +3,12 @@
  * A node is a range of points whose keys share their leading bits; it is split where the next
  * bit changes, down to at most BLOCK points. Node 0 is the root, children come in pairs and
  * after their parents. Every point and every node carries a row of masses: ID, loss, mark, then
- * one OOD mass per set. A mark is a pseudo-random number per point; the sum of the marks of an
- * accepted set, modulo 2^64, tells sets apart.
+ * one OOD mass per set, then extra masses, parts of the others that bounds are about. A mark is a
+ * pseudo-random number per point; the sum of the marks of an accepted set, modulo 2^64, tells
+ * sets apart.
+ *
+ * Points may be the scores in a *frame*: without an offset, or as whole numbers where the scores
+ * are decimals. Searches see the points; half-planes that come in or go out are about scores.
  */
 #ifndef DEMUR_TREE_H
 #define DEMUR_TREE_H
@@ -40,7 +44,8 @@ typedef struct {
 
 typedef struct {
     int64_t points, nodes;
-    int sets, width;     /* width = FIRST_OOD + sets */
+    int sets, extra;
+    int width;           /* width = FIRST_OOD + sets + extra */
     const double *point; /* points x 2 */
     const Node *node;
     const double *box;   /* nodes x 4: smallest, then largest value of both scores */
@@ -48,7 +53,16 @@ typedef struct {
     const int64_t *sums; /* nodes x width */
     const int64_t *unit; /* UNIT_LOSS is 0 without any loss, NO_UNIT if rows differ */
     int tilt;            /* the spread of score 0 is about 2^tilt times that of score 1 */
+    double shift[2], divisor[2]; /* scores are (point + shift) / divisor, correctly rounded */
+    int framed;          /* whether they differ from the points */
+    int whole;           /* all points are whole numbers, and so small that all cells are wide */
 } Tree;
+
+/* Rounding is monotone, so that this keeps the order of points, and corners of boxes bound. */
+static inline double score_of(const Tree *tree, double point, int column)
+{
+    return tree->framed ? (point + tree->shift[column]) / tree->divisor[column] : point;
+}
 
 /* Marks wrap around, which only unsigned numbers may do. */
 static inline int64_t add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels import exact, reference
-from demur._kernels.engines import Optima, ScalarMetrics
+from demur._kernels.engines import EXACT, Chosen, Gap, Optima, ScalarMetrics
+from demur._kernels.exact import Linear
 from demur._kernels.numpy_engine.branch_and_bound import search
 from demur._kernels.numpy_engine.tree import OOD, Tree, prepare, reweight
 
@@ -18,6 +19,9 @@ _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 
 __all__ = [
+    "count",
+    "equal_fpr",
+    "equals",
     "frontier",
     "grid",
     "metrics",
@@ -25,6 +29,7 @@ __all__ = [
     "reweight",
     "search",
     "searches_all_bounds",
+    "settle",
     "sides",
     "widest",
 ]
@@ -42,6 +47,7 @@ def grid(
     max_ood: _Ints,
     ratio: _Ints,
     *,
+    linear: Linear | None = None,
     each: bool = False,
 ) -> Optima:
     """Return the optimal threshold of given directions, by sorting along each."""
@@ -50,8 +56,8 @@ def grid(
     for k, direction in enumerate(directions):
         with np.errstate(over="ignore", invalid="ignore"):
             values = reference.along(direction, *given.scores.T)
-        swept = reference.sweep(values, given.id, given.ood, given.loss)
-        rows = np.flatnonzero(exact.feasible(swept.id, swept.ood, max(1, min_id), max_ood, ratio))
+        swept = reference.sweep(values, given.id, given.ood, given.loss, given.extra)
+        rows = reference.admissible(swept, (max(1, min_id), max_ood, ratio), linear)
         total = swept.ood.sum(axis=0)
         kept = exact.best(swept.id[rows], total[rows], swept.loss[rows], objective, per_id)
         if len(kept):
@@ -60,9 +66,20 @@ def grid(
     return Optima(masses[:, 0], masses[:, 1], masses[:, 2], directions, v)
 
 
-def frontier(tree: Tree, quarters: tuple[int, ...], id_levels: _Ints, ood_levels: _Ints) -> Optima:
-    """Return the least selective risk for every pair of bounds, by a search for each rule."""
-    pooled = np.vstack([tree.mass[:OOD], tree.mass[OOD:].sum(axis=0)])
+def frontier(
+    tree: Tree,
+    quarters: tuple[int, ...],
+    id_levels: _Ints,
+    ood_levels: _Ints,
+    *,
+    gap: Gap = EXACT,
+) -> Optima:
+    """Return the least selective risk for every pair of bounds, by a search for each rule.
+
+    All of it is exact, whatever the gap.
+    """
+    sets = slice(OOD, OOD + len(tree.given.ood))
+    pooled = np.vstack([tree.mass[:OOD], tree.mass[sets].sum(axis=0)])
     tree = tree._replace(mass=pooled)
     table = reference.BoundsTable(id_levels, ood_levels[None])
     masses, lines = [(0, 0, 0)], [(np.nan, np.nan, np.nan)]
@@ -81,9 +98,33 @@ def frontier(tree: Tree, quarters: tuple[int, ...], id_levels: _Ints, ood_levels
     return Optima(by_cell[..., 0], by_cell[..., 1], by_cell[..., 2], line[..., :2], line[..., 2])
 
 
+def equal_fpr(tree: Tree, quarters: tuple[int, ...], *, gap: float = 0.0) -> Chosen:
+    """Tell that directions have to be bracketed instead, see `demur.tuning.staircases`."""
+    raise NotImplementedError("the NumPy engine does not search for all OOD masses at once")
+
+
+def equals(tree: Tree, quarters: tuple[int, ...], masses: _Ints) -> tuple[_Ints, _Floats] | None:
+    """Tell that each of these masses has to be searched for."""
+    return None
+
+
 def sides(tree: Tree, weight: _Floats, v: float, along: _Floats) -> tuple[float, float]:
     """Return the last accepted and the first rejected value along a direction."""
     return reference.sides(*_sides(tree, weight, v), along)
+
+
+def count(tree: Tree, lines: _Floats) -> _Ints:
+    """Return the masses that lines accept: ID, loss, and OOD of each set."""
+    given = tree.given.present()
+    return reference.count(given.scores, np.vstack([given.id, given.loss, given.ood]), lines)
+
+
+def settle(tree: Tree, lines: _Floats) -> tuple[_Floats, _Floats]:
+    """Return lines with unit weights and thresholds midway, and the values beside those given."""
+    scores = tree.given.present().scores
+    settled = np.array([reference.settle(scores, line) for line in lines]).reshape(-1, 3)
+    beside = [reference.sides(*_sides(tree, line[:2], line[2]), line) for line in lines]
+    return settled, np.array(beside).reshape(-1, 2)
 
 
 def widest(

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels import exact
+from demur._kernels.exact import Linear
 from demur._kernels.numpy_engine import tree as trees
-from demur._kernels.numpy_engine.tree import ID, LOSS, Tree
+from demur._kernels.numpy_engine.tree import ID, LOSS, OOD, Tree
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -42,16 +43,57 @@ class Problem(NamedTuple):
     ratio: _Floats
     integers: tuple[_Ints, _Ints, _Ints]
     """Objective, max_ood and ratio as they came; see `demur.core.program`."""
+    linear: Linear | None = None
 
     @classmethod
     def of(
-        cls, objective: _Ints, per_id: bool, min_id: int, max_ood: _Ints, ratio: _Ints
+        cls,
+        objective: _Ints,
+        per_id: bool,
+        min_id: int,
+        max_ood: _Ints,
+        ratio: _Ints,
+        linear: Linear | None = None,
     ) -> Problem:
         """Take the arguments of a search; at least one ID mass must be accepted."""
         loss, id_, ood = (float(c) for c in objective)
         bounds = max_ood.astype(np.float64), ratio.astype(np.float64)
         integers = (objective, max_ood, ratio)
-        return cls(loss, id_, ood, per_id, max(1, min_id), *bounds, integers)
+        return cls(loss, id_, ood, per_id, max(1, min_id), *bounds, integers, linear)
+
+    @property
+    def sets(self) -> slice:
+        """Where in the rows of a tree's masses the OOD sets are."""
+        return slice(OOD, OOD + len(self.max_ood))
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """Rows of a tree's masses of which linear bounds want to know what crosses."""
+        if self.linear is None:
+            return ()
+        return LOSS, *range(self.sets.stop, self.sets.stop + self.linear.extra)
+
+    def linear_masses(self, mass: _Floats) -> _Floats:
+        """Return what linear bounds are about, (nI, L, nO, *extra), of rows of masses."""
+        extra = mass[self.sets.stop :]
+        return np.stack([mass[ID], mass[LOSS], mass[self.sets].sum(axis=0), *extra])
+
+    def hopes(self, masses: BoxMasses) -> _Bools:
+        """Return in which boxes linear bounds can hold, rounding aside."""
+        linear = self.linear
+        hopeful = np.ones(np.shape(masses.id), bool)
+        if linear is None:
+            return hopeful
+        certain = [masses.id, masses.loss, masses.ood.sum(axis=0), *masses.extra]
+        crossing = [masses.crossing_id, *masses.counted]
+        for row, least, hope in zip(*linear, strict=True):
+            value, size = -float(least), abs(float(least))
+            for coefficients, parts in ((row, certain), (hope, crossing)):
+                for k in np.flatnonzero(coefficients):
+                    term = float(coefficients[k]) * parts[k]
+                    value, size = value + term, size + abs(term)
+            hopeful &= value >= -_ROUNDING * size
+        return hopeful
 
     def value(self, id: Any, loss: Any, ood: Any) -> Any:
         """Return the objective, rounded; `ood` is the mass of all sets."""
@@ -112,6 +154,8 @@ class Cheap(NamedTuple):
     id: _Floats
     loss: _Floats
     prices: Prices
+    counted: tuple[int, ...] = ()
+    """Rows of the tree's masses of which it also matters what crosses a box."""
 
 
 def cheap_masses(tree: Tree, problem: Problem, gain: float) -> Cheap:
@@ -130,7 +174,8 @@ def cheap_masses(tree: Tree, problem: Problem, gain: float) -> Cheap:
     sums[1, :n] = loss * cheap
     trees.fill_up(sums, tree.level, np.add)
     dearest = float(price[cheap].max(initial=0.0))
-    return Cheap(sums[0], sums[1], Prices(dearest, float(price[~cheap].min(initial=np.inf))))
+    prices = Prices(dearest, float(price[~cheap].min(initial=np.inf)))
+    return Cheap(sums[0], sums[1], prices, problem.counted)
 
 
 class BoxMasses(NamedTuple):
@@ -147,6 +192,10 @@ class BoxMasses(NamedTuple):
     cheap_id: Any
     """Of what crosses."""
     cheap_loss: Any
+    extra: Any = ()
+    """Shape (extra,) or (extra, boxes): as in `Linear`."""
+    counted: Any = ()
+    """Crossing loss and crossing extra mass, where there are linear bounds."""
 
 
 class LowerBound(NamedTuple):
@@ -222,6 +271,8 @@ def judge(
     """
     most = masses.id + masses.crossing_id
     possible = problem.allows(most, masses.ood)
+    if problem.linear is not None:
+        possible &= problem.hopes(masses)
     if best is None:
         return Verdict(possible, np.full(len(most), -np.inf))
     bound = lower_bound(problem, best.value, prices, masses)

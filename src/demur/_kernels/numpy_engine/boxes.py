@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels.numpy_engine.bounds import BoxMasses, Cheap
-from demur._kernels.numpy_engine.tree import ID, LOSS, OOD, Tree, ranges
+from demur._kernels.numpy_engine.tree import ID, LOSS, Tree, ranges
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -159,7 +159,8 @@ class Boxes(NamedTuple):
     accepted: _Floats
     """Shape (rows of Tree.mass, boxes): masses accepted everywhere in the box."""
     crossing: _Floats
-    """Shape (3, boxes): crossing ID mass, cheap ID mass, cheap loss mass."""
+    """Shape (3 + counted, boxes): crossing ID mass, cheap ID mass, cheap loss mass, and those
+    that `Cheap.counted` names."""
     lines: _Floats
     """Shape (6, boxes), about the crossing lines: largest size of u and w, difference of
     smallest and largest w, mean w, mean v in the middle, mean distance from that."""
@@ -182,9 +183,14 @@ class Boxes(NamedTuple):
         return Edges(self.t, self.low, self.high)
 
 
-def box_masses(accepted: _Floats, crossing: _Floats) -> BoxMasses:
-    """Return what judges boxes, given masses as `Boxes` have them."""
-    return BoxMasses(accepted[ID], accepted[LOSS], accepted[OOD:], *crossing)
+def box_masses(accepted: _Floats, crossing: _Floats, sets: slice) -> BoxMasses:
+    """Return what judges boxes, given masses as `Boxes` have them, and where the OOD sets are."""
+    return BoxMasses(
+        *(accepted[ID], accepted[LOSS], accepted[sets]),
+        *(crossing[0], crossing[1], crossing[2]),
+        accepted[sets.stop :],
+        crossing[3:],
+    )
 
 
 def take(boxes: Boxes, chosen: _Ints) -> Boxes:
@@ -235,9 +241,10 @@ def assemble(
 
 
 def crossing_masses(tree: Tree, cheap: Cheap, items: _Ints, box: _Ints, count: int) -> _Floats:
-    """Return crossing ID, cheap ID and cheap loss mass of each box."""
-    masses = np.zeros((3, count))
-    for total, values in zip(masses, (tree.mass[ID], cheap.id, cheap.loss), strict=True):
+    """Return crossing ID, cheap ID, cheap loss and counted mass of each box."""
+    rows = tree.mass[ID], cheap.id, cheap.loss, *(tree.mass[k] for k in cheap.counted)
+    masses = np.zeros((len(rows), count))
+    for total, values in zip(masses, rows, strict=True):
         total += np.bincount(box, values.take(items), minlength=count)
     return masses
 

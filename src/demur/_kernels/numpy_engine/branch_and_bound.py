@@ -13,14 +13,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.engines import Outcome, Status
+from demur._kernels.engines import Doubt, Outcome, Status
+from demur._kernels.exact import Linear
 from demur._kernels.numpy_engine.bounds import Problem, Verdict, cheap_masses, judge
 from demur._kernels.numpy_engine.boxes import Boxes, Chart, Edges, box_masses, charts, join, take
-from demur._kernels.numpy_engine.hard_inputs import surviving
-from demur._kernels.numpy_engine.incumbent import Incumbent, first_look
-from demur._kernels.numpy_engine.leaves import cells_inside, cells_on_line
+from demur._kernels.numpy_engine.incumbent import Incumbent, first_look, surviving
 from demur._kernels.numpy_engine.splitting import divide, gather
-from demur._kernels.numpy_engine.tree import FAN, ID, Tree
+from demur._kernels.numpy_engine.strips import cells_inside, cells_on_line
+from demur._kernels.numpy_engine.tree import FAN, ID, TAG, Tree
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -43,6 +43,12 @@ _TOGETHER = 16
 _PROBE = 16384
 # Taking boxes apart into cells costs about the cube of their points; up to this much in a batch.
 _WORK = 100_000
+# Boxes put aside to be looked at exactly, and points that cross one.
+_DOUBTS = 512
+_DOUBTFUL_POINTS = 64
+# Relative distance that counts as none for where lines meet, and lines looked at for that.
+_BESIDE = 1e-9
+_MOST_OF_A_FAN = 1024
 
 
 def search(
@@ -54,6 +60,7 @@ def search(
     max_ood: _Ints,
     ratio: _Ints,
     *,
+    linear: Linear | None = None,
     gap: float = 0.0,
     budget: int | None = None,
     start: _Floats | None = None,
@@ -62,7 +69,8 @@ def search(
 
     The search looks for its own directions to begin with: `start` is not needed.
     """
-    run = _Search(tree, Problem.of(objective, per_id, min_id, max_ood, ratio), gap, budget)
+    problem = Problem.of(objective, per_id, min_id, max_ood, ratio, linear)
+    run = _Search(tree, problem, gap, budget)
     return run.over([chart for quarter in quarters for chart in charts(tree, quarter)])
 
 
@@ -78,6 +86,8 @@ class _Search:
         self.exhausted = False
         self.hard = False  # whether boxes are too many to be searched one by one
         self.lower = np.inf  # what the boxes left over by the budget cannot fall below
+        self.aside: list[tuple[Chart, Boxes]] = []  # what float64 cannot take apart
+        self.given_up = np.inf  # what boxes that were too large to put aside cannot fall below
 
     def over(self, all_charts: list[Chart]) -> Outcome:
         if self.tree.points == 0 or self.tree.mass[ID, -1] < self.problem.min_id:
@@ -158,7 +168,66 @@ class _Search:
         """Take apart the boxes that float64 cannot cut, as far as they are small."""
         small = np.flatnonzero(boxes.points & (boxes.size <= _MANY))
         self.leaf(chart, take(boxes, small))
-        self.unresolved += len(boxes.stale) - len(small)
+        large = np.flatnonzero(~(boxes.points & (boxes.size <= _MANY)))
+        self.set_aside(chart, take(boxes, large))
+
+    def set_aside(self, chart: Chart, boxes: Boxes) -> None:
+        """Keep boxes that float64 cannot take apart; what is not kept bounds the objective."""
+        fan = [self.is_fan(chart, boxes, k) for k in range(len(boxes.stale))]
+        boxes = take(boxes, np.flatnonzero(~np.array(fan, bool)))
+        if len(boxes.stale) == 0:
+            return
+        room = _DOUBTS - sum(len(kept.stale) for _, kept in self.aside)
+        fit = boxes.points & (boxes.size <= _DOUBTFUL_POINTS)
+        fit &= np.cumsum(fit) <= room
+        if fit.any():
+            self.aside.append((chart, take(boxes, np.flatnonzero(fit))))
+        verdict = self.judged(boxes.accepted, boxes.crossing)
+        lost = verdict.alive & ~fit
+        self.unresolved += int(lost.sum())
+        self.given_up = min(self.given_up, verdict.value[lost].min(initial=np.inf))
+
+    @staticmethod
+    def is_fan(chart: Chart, boxes: Boxes, k: int) -> bool:
+        """Return whether no lines meet inside a box, or at its right end, and it is not the last.
+
+        A cell has its right end where two lines meet, or at t = 1: all cells of such a box go on
+        beside it, and are found, or ruled out, in the box that holds their right end.
+        """
+        first, last = boxes.t[0, k] * (1 - _BESIDE), boxes.t[1, k] * (1 + _BESIDE)
+        items = boxes.items[boxes.start[k] : boxes.start[k + 1]]
+        if last >= 1 or not boxes.points[k] or len(items) > _MOST_OF_A_FAN:
+            return False
+        u, w = chart.u0.take(items), chart.w0.take(items)
+        i, j = np.triu_indices(len(items), 1)
+        du, dw = u[j] - u[i], w[i] - w[j]
+        # Lines of equal scores meet at t = 0, which is no place inside.
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            meet = np.where((du != 0) & (dw != 0), du / dw, np.inf)
+        return not bool(((meet >= first) & (meet <= last)).any())
+
+    def doubts(self) -> tuple[Doubt, ...]:
+        """Return the boxes put aside that may still hold something better."""
+        found: list[Doubt] = []
+        kept = [k for k in range(len(self.tree.mass)) if k != TAG]
+        for chart, boxes in self.aside:
+            verdict = self.judged(boxes.accepted, boxes.crossing)
+            for k in np.flatnonzero(verdict.alive):
+                items = boxes.items[boxes.start[k] : boxes.start[k + 1]]
+                t, low, high = ((float(ends[0, k]), float(ends[1, k])) for ends in boxes.edges)
+                found.append(
+                    Doubt(
+                        chart.unit,
+                        float(chart.signs[chart.unit]),
+                        float(chart.signs[1 - chart.unit]),
+                        *(t, low, high),
+                        self.tree.corner[0::2, items].T,
+                        self.tree.mass[kept][:, items].T.astype(np.int64),
+                        boxes.accepted[kept, k].astype(np.int64),
+                        float(verdict.value[k]),
+                    )
+                )
+        return tuple(found)
 
     def few(self, boxes: Boxes) -> _Bools:
         """Return which boxes are to be taken apart into cells."""
@@ -176,9 +245,10 @@ class _Search:
             part = take(boxes, np.flatnonzero((size > last) & (size <= most)))
             last = most
             if len(part.stale):
-                self.incumbent.offer(
-                    chart, cells_inside(self.tree, chart, part, self.problem, self.incumbent.limit)
-                )
+                limit = self.incumbent.limit
+                cells, close = cells_inside(self.tree, chart, part, self.problem, limit)
+                close[self.incumbent.offer(chart, cells)] = True
+                self.set_aside(chart, take(part, np.flatnonzero(close)))
 
     def next(self, stack: list[Boxes]) -> Boxes:
         """Take boxes off the stack, up to a batch."""
@@ -207,7 +277,7 @@ class _Search:
             self.problem,
             self.cheap.prices,
             self.incumbent.best,
-            box_masses(accepted, crossing),
+            box_masses(accepted, crossing, self.problem.sets),
             ties=not self.incumbent.full,
             slack=self.gap,
         )
@@ -234,12 +304,13 @@ class _Search:
     def outcome(self) -> Outcome:
         """Return the best half-planes, and how sure it is that there are none better."""
         best, planes = self.incumbent.best, self.incumbent.proved()
-        unresolved = self.unresolved + self.incumbent.unresolved
+        doubts = self.doubts()
         if best is None:
             status: Status = "budget" if self.exhausted else "infeasible"
             bound = self.least() if self.exhausted else np.inf
             nothing = np.empty((0, 2)), np.empty(0), 0, 0, 0
-            return Outcome(*nothing, status, bound, self.boxes, unresolved)
+            bound = min(bound, self.given_up)
+            return Outcome(*nothing, status, bound, self.boxes, self.unresolved, doubts)
         least = min(plane.mass[1] for plane in planes)
         planes = [plane for plane in planes if plane.mass[1] == least]
         status, bound = "optimal", best.value
@@ -254,9 +325,10 @@ class _Search:
             best.ood,
             int(least),
             status,
-            bound,
+            min(bound, self.given_up),
             self.boxes,
-            unresolved,
+            self.unresolved,
+            doubts,
         )
 
     def least(self) -> float:

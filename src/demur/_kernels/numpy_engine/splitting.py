@@ -91,12 +91,14 @@ def _masses(
     start = placed.slab * (width + 1)
     stop, first = start + placed.stop, start + placed.first
     accepted = np.zeros((len(tree.mass), slabs, width))
-    come, gone = np.zeros((3, slabs, width)), np.zeros((3, slabs, width))
+    number = 3 + len(cheap.counted)
+    come, gone = np.zeros((number, slabs, width)), np.zeros((number, slabs, width))
+    known = {ID: 0} | {k: place for place, k in enumerate(cheap.counted, 3)}
     for k, row in enumerate(tree.mass):
         values = row.take(placed.items)
         accepted[k] = add_up(values, stop)
-        if k == ID:
-            come[0], gone[0] = add_up(values, first), accepted[k]
+        if k in known:
+            come[known[k]], gone[known[k]] = add_up(values, first), accepted[k]
     for k, row in ((1, cheap.id), (2, cheap.loss)):
         if k == 1 or cheap.prices.dearest > 0:
             values = row.take(placed.items)

@@ -1,8 +1,14 @@
-"""Slabs cut by chords into strips, and where lines cross them.
+"""Boxes cut into strips, and the cells inside a box, one by one.
+
+Slabs cut by chords into strips, and where lines cross them.
 
 The strips of a slab are numbered upwards. An item crosses the strips from `first` up to, but
 not including, `stop`; it is accepted in those from `stop` on and rejected in those before
 `first`. In doubt it crosses, so that rounding does no harm.
+
+*Cells.* Between two t where lines, or lines and edges of the box, meet, the order of the lines
+does not change: a vertical line through each such strip visits all cells of the box. At a t the
+lines are sorted; a cell lies between two neighbours and accepts all lines up to the lower one.
 """
 
 from __future__ import annotations
@@ -12,7 +18,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.numpy_engine.boxes import EPS, Chart, Edges, at_most
+from demur._kernels import exact
+from demur._kernels.numpy_engine.bounds import Problem
+from demur._kernels.numpy_engine.boxes import EPS, Boxes, Chart, Edges, at_most
+from demur._kernels.numpy_engine.tree import TAG, Tree, points_below
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -22,6 +31,8 @@ _Lines = tuple[_Floats, _Floats]
 _HUGE = 2.0**100
 # Rows worked on together; their arrays stay in the cache.
 _CHUNK = 1 << 12
+# What is farther apart than this, relatively, is in the order it seems to be.
+_CLOSE = 64 * EPS
 
 
 class Slabs(NamedTuple):
@@ -180,3 +191,173 @@ def _place_exactly(chart: Chart, slabs: Slabs, items: _Ints, slab: _Ints) -> tup
         stop += ~below & (k < strips)
         first += above & (k > 0) & (k <= strips)
     return first, stop
+
+
+class LeafCells(NamedTuple):
+    """Cells of one chart, each with a point (t, v) inside it and half its height there."""
+
+    mass: _Floats
+    """Shape (rows of Tree.mass, cells)."""
+    t: _Floats
+    v: _Floats
+    room: _Floats
+    box: _Ints
+    """Which of the boxes each is from."""
+
+
+def cells_inside(
+    tree: Tree, chart: Chart, boxes: Boxes, problem: Problem, limit: float
+) -> tuple[LeafCells, _Bools]:
+    """Return the feasible cells of boxes crossed by few points, with values up to `limit`.
+
+    And in which boxes lines come so close that float64 may have missed a cell.
+    """
+    size = boxes.size
+    place = np.arange(max(1, int(size.max(initial=0))))
+    there = place < size[:, None]
+    point = (
+        boxes.items.take(np.where(there, boxes.start[:-1, None] + place, 0), mode="clip")
+        if len(boxes.items)
+        else np.zeros(there.shape, np.int64)
+    )
+    u = np.where(there, chart.u0.take(point), np.inf)
+    w = np.where(there, chart.w0.take(point), 0.0)
+    box, t, close = _strips_between(u, w, boxes)
+    cells, closer = _cells_at(tree, boxes, (u, w, point), (box, t), problem, limit)
+    # Whole points are far apart, and so are the places where their lines meet.
+    return cells, (close | closer) & (not tree.frame.whole)
+
+
+def _strips_between(u: _Floats, w: _Floats, boxes: Boxes) -> tuple[_Ints, _Floats, _Bools]:
+    """Return a t in every strip, the box it belongs to, and which boxes have too narrow ones."""
+    t0, t1 = boxes.t[0][:, None], boxes.t[1][:, None]
+    i, j = np.triu_indices(u.shape[1], 1)
+    with np.errstate(all="ignore"):
+        meet = (u[:, j] - u[:, i]) / (w[:, i] - w[:, j])
+        v, part = u[:, i] + meet * w[:, i], (meet - t0) / (t1 - t0)
+        margin = (
+            16 * EPS * (np.abs(u) + t1 * np.abs(w)).max(axis=1, initial=0, where=np.isfinite(u))
+        )
+        low, high = (
+            edge[0][:, None] + part * (edge[1] - edge[0])[:, None]
+            for edge in (boxes.low, boxes.high)
+        )
+        # Lines that meet outside of the box stay in order inside.
+        meet[(v < low - margin[:, None]) | (v > high + margin[:, None])] = np.inf
+        meetings = [meet]
+        for edge in (boxes.low, boxes.high):
+            from0, from1 = u + t0 * w - edge[0][:, None], u + t1 * w - edge[1][:, None]
+            meetings.append(t0 + (t1 - t0) * (from0 / (from0 - from1)))
+        ends = np.concatenate(meetings, axis=1)
+    ends[~((ends > t0) & (ends < t1))] = np.inf
+    ends = np.minimum(np.sort(ends, axis=1), t1)
+    ends = np.concatenate([t0, ends, t1], axis=1)
+    start, stop = ends[:, :-1], ends[:, 1:]
+    middle = start + (stop - start) / 2
+    narrow = (stop - start <= _CLOSE * stop) & (start > t0) & (stop < t1)
+    box, strip = np.nonzero((start < middle) & (middle < stop))
+    # Where t spans octaves, float64 may tell lines apart only at the lower end.
+    wide, wide_strip = np.nonzero(stop > 4 * start)
+    near = start[wide, wide_strip] * (1 + 1 / 16)
+    # One score alone may do where the other has an offset that swallows it.
+    alone = np.flatnonzero(boxes.t[0] == 0)
+    return (
+        np.concatenate([box, wide, alone]),
+        np.concatenate([middle[box, strip], near, np.zeros(len(alone))]),
+        narrow.any(axis=1),
+    )
+
+
+def _cells_at(
+    tree: Tree,
+    boxes: Boxes,
+    lines: tuple[_Floats, _Floats, _Ints],
+    verticals: tuple[_Ints, _Floats],
+    problem: Problem,
+    limit: float,
+) -> tuple[LeafCells, _Bools]:
+    """Return the cells on vertical lines at t through boxes, and boxes with lines too close."""
+    box, t = verticals
+    u, w, point = lines
+    values = u.take(box, axis=0) + t[:, None] * w.take(box, axis=0)
+    order = np.argsort(values, axis=1)
+    low, high = _edges_at(boxes, box, t)
+    values = np.take_along_axis(values, order, axis=1)
+    close = _too_close(values, low, high, box, t, len(boxes.stale))
+    bottom = np.maximum(
+        np.concatenate([np.full((len(t), 1), -np.inf), values], axis=1), low[:, None]
+    )
+    top = np.minimum(np.concatenate([values, np.full((len(t), 1), np.inf)], axis=1), high[:, None])
+    line, cell = np.nonzero(bottom < top)
+    order = np.take_along_axis(point.take(box, axis=0), order, axis=1)
+    finite = np.isfinite(values)
+    mass = np.zeros((len(tree.mass), len(line)))
+    chosen = np.arange(len(line))
+    sums = np.zeros(bottom.shape)
+    for k in (*(k for k in range(len(mass)) if k != TAG), TAG):
+        if k == TAG:
+            chosen = np.flatnonzero(worth(problem, mass, limit))
+            line, cell = line.take(chosen), cell.take(chosen)
+            mass = mass.take(chosen, axis=1)
+        np.cumsum(tree.mass[k].take(order) * finite, axis=1, out=sums[:, 1:])
+        mass[k] = boxes.accepted[k].take(box.take(line)) + sums[line, cell]
+    bottom, top = bottom[line, cell], top[line, cell]
+    room = (top - bottom) / 2
+    return LeafCells(mass, t.take(line), bottom + room, room, box.take(line)), close
+
+
+def _too_close(
+    values: _Floats, low: _Floats, high: _Floats, box: _Ints, t: _Floats, boxes: int
+) -> _Bools:
+    """Return the boxes in which neighbours on a vertical line, t > 0, may be in wrong order."""
+    size = np.abs(low) + np.abs(high) + np.abs(np.where(np.isfinite(values), values, 0)).max(axis=1)
+    with np.errstate(invalid="ignore"):
+        near = (np.diff(values, axis=1) <= (_CLOSE * size)[:, None]).any(axis=1) & (t > 0)
+    return np.bincount(box, near, minlength=boxes) > 0
+
+
+def _edges_at(boxes: Boxes, box: _Ints, t: _Floats) -> tuple[_Floats, _Floats]:
+    t0, t1 = boxes.t[0].take(box), boxes.t[1].take(box)
+    part = (t - t0) / np.where(t1 > t0, t1 - t0, 1.0)
+    low0, low1, high0, high1 = (side.take(box) for edge in (boxes.low, boxes.high) for side in edge)
+    return low0 + part * (low1 - low0), high0 + part * (high1 - high0)
+
+
+def worth(problem: Problem, mass: _Floats, limit: float) -> _Bools:
+    """Return which masses meet the bounds, up to rounding, with a value of at most `limit`."""
+    met = problem.allows(mass[0], mass[problem.sets])
+    met &= mass[0] >= 1
+    if problem.linear is not None:
+        met &= exact.linear_close(problem.linear, problem.linear_masses(mass))
+    value = problem.value(np.maximum(mass[0], 1), mass[1], mass[problem.sets].sum(axis=0))
+    met &= value <= limit
+    return met
+
+
+def cells_on_line(
+    tree: Tree, chart: Chart, boxes: Boxes, problem: Problem, limit: float
+) -> LeafCells:
+    """Return the feasible cells on the vertical line through the middle of the first box.
+
+    All points below its crossing items are sorted, however many they are.
+    """
+    _, points = points_below(tree, boxes.items[: boxes.start[1]])
+    t = boxes.t[:, 0].mean()
+    values = chart.u0.take(points) + t * chart.w0.take(points)
+    order = np.argsort(values)
+    low, high = boxes.low[:, 0].mean(), boxes.high[:, 0].mean()
+    values = values.take(order)
+    bottom = np.maximum(np.concatenate([[-np.inf], values]), low)
+    top = np.minimum(np.append(values, np.inf), high)
+    cell = np.flatnonzero(bottom < top)
+    mass = np.stack(
+        [
+            accepted + np.concatenate([[0.0], np.cumsum(row.take(points.take(order)))]).take(cell)
+            for row, accepted in zip(tree.mass, boxes.accepted[:, 0], strict=True)
+        ]
+    )
+    chosen = np.flatnonzero(worth(problem, mass, limit))
+    bottom, top = bottom.take(cell.take(chosen)), top.take(cell.take(chosen))
+    room = (top - bottom) / 2
+    first = np.zeros(len(chosen), np.int64)
+    return LeafCells(mass.take(chosen, axis=1), np.full(len(chosen), t), bottom + room, room, first)

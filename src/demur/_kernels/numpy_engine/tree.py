@@ -14,15 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from demur._kernels.frame import Frame
+
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
 
 FAN = 8
-# Rows of `Tree.mass`; the OOD sets follow.
+# Rows of `Tree.mass`; the OOD sets follow, then extra masses, parts of the others.
 ID, LOSS, TAG, OOD = 0, 1, 2, 3
 # Scores are put on the curve by their approximate rank, read off this many quantiles of a sample.
 _KNOTS = 33
+_PLAIN = Frame()
 _SAMPLE = 2048
 
 
@@ -33,13 +36,15 @@ class Given(NamedTuple):
     id: _Ints
     ood: _Ints
     loss: _Ints
+    extra: _Ints
 
     def present(self) -> Given:
         """Return the rows that have any mass."""
         some = np.flatnonzero((self.id > 0) | (self.ood > 0).any(axis=0))
         if len(some) == len(self.id):
             return self
-        return Given(self.scores[some], self.id[some], self.ood[:, some], self.loss[some])
+        parts = self.ood[:, some], self.loss[some], self.extra[:, some]
+        return Given(self.scores[some], self.id[some], *parts)
 
 
 class Tree(NamedTuple):
@@ -48,7 +53,8 @@ class Tree(NamedTuple):
     corner: _Floats
     """Shape (4, items): smallest and largest first score, smallest and largest second score."""
     mass: _Floats
-    """Shape (3 + sets, items): ID, loss, tag, OOD of each set. Tags tell accepted sets apart."""
+    """Shape (3 + sets + extra, items): ID, loss, tag, OOD of each set, extra masses. Tags tell
+    accepted sets apart."""
     alive: _Bools
     """Items with any mass."""
     first: _Ints
@@ -62,6 +68,8 @@ class Tree(NamedTuple):
     start: _Ints
     """Where in `row` each point begins."""
     given: Given
+    frame: Frame = _PLAIN
+    """Of what scores the points are."""
 
     @property
     def points(self) -> int:
@@ -69,13 +77,22 @@ class Tree(NamedTuple):
         return len(self.start)
 
 
-def prepare(scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints) -> Tree:
+def prepare(
+    scores: _Floats,
+    id: _Ints,
+    ood: _Ints,
+    loss: _Ints,
+    extra: _Ints | None = None,
+    *,
+    frame: Frame = _PLAIN,
+) -> Tree:
     """Sort the rows along the curve, merge equal points and build the tree.
 
-    `scores` is (n, 2), finite; `id` and `loss` are (n,), `ood` is (sets, n).
+    `scores` is (n, 2), finite; `id` and `loss` are (n,), `ood` is (sets, n), `extra` (extra, n).
     """
-    row = _curve(scores)
-    x, y = scores[:, 0].take(row), scores[:, 1].take(row)
+    searched = frame.points(scores)
+    row = _curve(searched)
+    x, y = searched[:, 0].take(row), searched[:, 1].take(row)
     start = np.flatnonzero(_changes(x, y))
     first, children, level = _levels(len(start))
     corner = np.empty((4, level[-1]))
@@ -83,22 +100,24 @@ def prepare(scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints) -> Tree:
     fill_up(corner[::2], level, np.minimum)
     fill_up(corner[1::2], level, np.maximum)
     nothing = np.empty((0, 0)), np.empty(0, bool)
-    given = Given(scores, id, ood, loss)
-    empty = Tree(corner, *nothing, first, children, level, row, start, given)
-    return reweight(empty, id, ood, loss)
+    given = Given(scores, id, ood, loss, np.zeros((0, len(scores)), np.int64))
+    empty = Tree(corner, *nothing, first, children, level, row, start, given, frame)
+    return reweight(empty, id, ood, loss, extra)
 
 
-def reweight(tree: Tree, id: _Ints, ood: _Ints, loss: _Ints) -> Tree:
+def reweight(tree: Tree, id: _Ints, ood: _Ints, loss: _Ints, extra: _Ints | None = None) -> Tree:
     """Return the tree of the same rows with other masses, some of which may be zero."""
     points = tree.points
-    mass = np.empty((OOD + len(ood), tree.level[-1]))
-    for k, values in ((ID, id), (LOSS, loss), *enumerate(ood, OOD)):
+    if extra is None:
+        extra = np.zeros((0, len(id)), np.int64)
+    mass = np.empty((OOD + len(ood) + len(extra), tree.level[-1]))
+    for k, values in ((ID, id), (LOSS, loss), *enumerate((*ood, *extra), OOD)):
         mass[k, :points] = np.add.reduceat(values.take(tree.row), tree.start) if points else 0
     held = (mass[ID, :points] > 0) | (mass[LOSS, :points] > 0)
     held |= (mass[OOD:, :points] > 0).any(axis=0)
     mass[TAG, :points] = _tags(points) * held
     fill_up(mass, tree.level, np.add)
-    given = Given(tree.given.scores, id, ood, loss)
+    given = Given(tree.given.scores, id, ood, loss, extra)
     return tree._replace(mass=mass, alive=mass[TAG] > 0, given=given)
 
 

@@ -1,1 +1,1 @@
-"""The commands, each a module with a click command called `command`; see `demur.cli.app`."""
+"""The commands, each a module with a click command called `command`; see `demur.cli`."""

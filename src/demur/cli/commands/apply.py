@@ -13,8 +13,7 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray
 from demur._files import check_parent, replacing_folder
-from demur.cli.inputs import scores_option
-from demur.cli.options import SectionCommand, complete_column, option
+from demur.cli.options import SectionCommand, complete_column, option, scores_option
 from demur.cli.output import (
     OutputOptions,
     Progress,
@@ -24,26 +23,19 @@ from demur.cli.output import (
     refuse_existing,
 )
 from demur.cli.printing import Result, Section
-from demur.cli.saved import SavedRule, SeenRanges
-from demur.core.columns import check_names, floats
-from demur.core.rule import Rule
+from demur.cli.saved import SavedRule
+from demur.core.card import SeenRanges
+from demur.core.columns import check_names, floats, match_name
 from demur.errors import InvalidInputError
-from demur.sources.files import (
-    column_names,
-    file_format,
-    find_partitions,
-    is_partitioned,
-    npz_columns,
-    open_stream,
-    output_format,
-    write_npz,
-)
+from demur.sources.archives import npz_columns, write_npz
+from demur.sources.files import file_format, find_partitions, is_partitioned, output_format
 from demur.sources.record_batches import (
     batch_numbers,
     decision_schema,
     open_writer,
     with_decision,
 )
+from demur.sources.tables import column_names, open_stream
 
 _EXAMPLES = """\b
 Examples:
@@ -73,8 +65,10 @@ Examples:
 )
 @option("Columns")(
     "--missing",
-    type=click.Choice(["error", "reject"]),
-    default="error",
+    # As in Python; "error" is an older spelling of "raise".
+    type=click.Choice(["raise", "reject", "error"]),
+    metavar="[raise|reject]",
+    default="raise",
     show_default=True,
     help="What to do when a row lacks a score: stop, or reject the row.",
 )
@@ -104,8 +98,8 @@ def command(
     if not many:
         out.check(inputs=[data, rule])
     saved = SavedRule.load(rule, scores)
-    refuse = missing == "error"
-    decider = Decider(saved.rule, saved.names, column, key, refuse, saved.ranges())
+    refuse = missing != "reject"
+    decider = Decider(saved, column, key, refuse, saved.ranges())
     if many:
         _apply_many(data, decider, out)
     else:
@@ -196,9 +190,7 @@ def _result(decider: Decider, out: OutputOptions) -> Result:
 class Decider:
     """Applies a rule to one file after the other and keeps count."""
 
-    rule: Rule
-    names: tuple[str, ...]
-    """Columns of the scores."""
+    saved: SavedRule
     column: str
     """Name of the new column."""
     key: str | None
@@ -210,10 +202,22 @@ class Decider:
     accepted: int = 0
     missing: int = 0
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns of the scores."""
+        return self.saved.names
+
+    @property
+    def _needed(self) -> list[bool]:
+        """Which of the scores are weighed; of those that others are learned from, all."""
+        if self.saved.learned is not None:
+            return [True] * len(self.names)
+        return [weight != 0 for weight in self.saved.rule.direction]
+
     def kept(self, path: str) -> list[str]:
         """Return the columns of a file that are passed on; refuse a file that lacks one."""
         available = column_names(path)
-        check_names(available, [("--scores", name) for name in self.names], repr(path))
+        check_names(available, [("--scores", name) for name in self._read(path)], repr(path))
         keep = available if self.key is None else [self.key]
         check_names(available, [("--id", name) for name in keep], repr(path))
         if self.column in keep:
@@ -221,6 +225,15 @@ class Decider:
                 f"{path!r} has a column {self.column!r} already: choose another name with --column"
             )
         return keep
+
+    def _read(self, path: str) -> list[str]:
+        """Return the columns of scores that are read: one of weight 0 need not be in the file."""
+        available = column_names(path)
+        return [
+            name
+            for name, needed in zip(self.names, self._needed, strict=True)
+            if needed or match_name(name, available) in available
+        ]
 
     def apply(self, path: str, file: BinaryIO, kind: str, advance: Callable[[int], None]) -> None:
         """Write the rows of a file with the decisions on them, in the format `kind`.
@@ -237,33 +250,40 @@ class Decider:
     def _apply_stream(
         self, path: str, keep: list[str], file: BinaryIO, kind: str, advance: Callable[[int], None]
     ) -> None:
-        stream = open_stream(path, list(dict.fromkeys([*keep, *self.names])))
+        read = self._read(path)
+        stream = open_stream(path, list(dict.fromkeys([*keep, *read])))
         schema = decision_schema(stream.schema, keep, self.column)
         done = 0
         with open_writer(file, kind, schema) as write:
             for batch in stream.batches:
-                scores = np.column_stack(
-                    [
-                        batch_numbers(batch, name, text=stream.text, first_row=done)
-                        for name in self.names
-                    ]
-                )
-                write(with_decision(batch, schema, self._accept(scores, done)))
-                done += len(scores)
-                advance(len(scores))
+                columns = {
+                    name: batch_numbers(batch, name, text=stream.text, first_row=done)
+                    for name in read
+                }
+                write(with_decision(batch, schema, self._accept(self._matrix(columns), done)))
+                done += batch.num_rows
+                advance(batch.num_rows)
 
     def _apply_npz(self, path: str, keep: list[str], file: BinaryIO) -> None:
         if file_format(path) != "NPZ":
             raise InvalidInputError("only an NPZ file can be written as NPZ")
-        columns = npz_columns(path, list(dict.fromkeys([*keep, *self.names])))
-        raw = [floats(columns, "--scores", name) for name in self.names]
-        accept = self._accept(np.column_stack(raw), 0)
+        read = self._read(path)
+        columns = npz_columns(path, list(dict.fromkeys([*keep, *read])))
+        raw = {name: floats(columns, "--scores", name) for name in read}
+        accept = self._accept(self._matrix(raw), 0)
         write_npz(file, {name: columns[name] for name in keep} | {self.column: accept})
+
+    def _matrix(self, columns: dict[str, FloatArray]) -> FloatArray:
+        """Return the scores in the order of the rule, NaN where a column is not needed."""
+        rows = max(map(len, columns.values()))
+        return np.column_stack(
+            [columns[name] if name in columns else np.full(rows, np.nan) for name in self.names]
+        )
 
     def _accept(self, scores: FloatArray, first_row: int) -> BoolArray:
         """Return the decisions on the next rows; a missing score is refused or rejected."""
         # A score that the rule does not weigh is not missed.
-        bad = (np.isnan(scores) | np.isneginf(scores)) & (np.array(self.rule.direction) != 0)
+        bad = (np.isnan(scores) | np.isneginf(scores)) & np.array(self._needed)
         if bad.any() and self.refuse_missing:
             row, column = (int(i) for i in np.argwhere(bad)[0])
             raise InvalidInputError(
@@ -272,7 +292,7 @@ class Decider:
             )
         self.ranges.add(scores)
         lacking = bad.any(axis=1)
-        accept = self.rule.accept(scores, missing="reject")
+        accept = self.saved.accept(scores)
         self.rows += len(scores)
         self.accepted += int(accept.sum())
         self.missing += int(lacking.sum())

@@ -1,4 +1,4 @@
-"""`demur certify`."""
+"""`demur certify`, `prior`, `retune`: what can be promised, also when the share of OOD changes."""
 
 from __future__ import annotations
 
@@ -9,33 +9,47 @@ from typing import Any
 
 import click
 
-from demur.cli.app import UNMET
-from demur.cli.inputs import DataOptions, data_options, read_rows, scores_option
+from demur.cli import ALARM, UNMET
+from demur.cli.inputs import DataOptions, EngineOptions, data_options, engine_options
+from demur.cli.model_options import ModelOptions, model_options
 from demur.cli.options import (
     LevelOption,
-    ModelOptions,
     Number,
     SectionCommand,
+    complete_column,
     level_option,
-    model_options,
     names_or_level_option,
     option,
+    scores_option,
 )
-from demur.cli.output import Progress, json_option, note
+from demur.cli.output import OutputOptions, Progress, json_option, note, output_options
 from demur.cli.printing import (
+    ONLY_THESE_OOD,
     Result,
     ResultTable,
     Section,
+    decision,
+    infeasible_as_json,
     rate,
     rows_data,
     verdict,
 )
-from demur.cli.saved import SavedRule
+from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids
+from demur.cli.saved import SavedRule, opened, refuse_in_stream, refuse_share, work_data
+from demur.core.fingerprint import share_of_tuning_rows, warn_of_share
+from demur.core.paper_models import TprFprModel
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule, rule_data
+from demur.core.sample import Sample
+from demur.core.source import Overview
 from demur.core.wording import at_least_text, at_most_text, formula
+from demur.errors import InvalidInputError
 from demur.guarantees.certified_rule import Certified, certify
 from demur.guarantees.intervals import Interval
+from demur.guarantees.operating_tables import OperatingTable
+from demur.guarantees.prior import PriorEstimate, estimate_prior
+from demur.guarantees.splits import EVERY_ID_ONCE, one_of_each
+from demur.report.plain import prior_data, prior_text
 
 _EXAMPLES = """\b
 Examples:
@@ -43,6 +57,8 @@ Examples:
   demur certify rule.json fresh.csv --label y --prediction yhat --ood set \\
       --min-tpr .8 --max-fpr .1
   demur certify rule.json fresh.csv --loss is_wrong --ood set --prior-range .01 .05
+  demur certify rule.json fresh.csv --loss is_wrong --ood set --deployed today.csv
+  demur certify rule.json fresh.csv --loss is_wrong --ood set --id patient --per-id mean
 """
 _promise = option("Promise")
 
@@ -62,6 +78,27 @@ _promise = option("Promise")
     help="Bound precision and cost over all shares of OOD inputs between these; what was seen is "
     "stated at --prior, or else at HIGH.",
 )
+@_promise(
+    "--deployed",
+    type=click.Path(),
+    metavar="FILE",
+    help="Bound precision and cost over the shares of OOD inputs that these inputs in use allow; "
+    "no labels are needed. The level is shared with their estimate.",
+)
+@_promise(
+    "--fpr-of",
+    type=click.Choice(["pooled", "worst"]),
+    help="Bound the FPR of all OOD rows together, or of every OOD set; by default as the rule was "
+    "tuned.",
+)
+@_promise(
+    "--id",
+    "group",
+    metavar="COLUMN",
+    shell_complete=complete_column,
+    help="Rows with the same id, such as those of one patient, are not independent.",
+)
+@per_id_option("Promise", ["draw", "mean"])
 @_promise("--max-loss", type=Number(), help="Largest possible loss, if losses are not 0 and 1.")
 @_promise("--two-sided", is_flag=True, help="Bound every rate from both sides.")
 @_promise(
@@ -69,15 +106,21 @@ _promise = option("Promise")
     is_flag=True,
     help="Go on with rows that made the rule, whose numbers promise nothing.",
 )
+@engine_options()
 @json_option()
 def command(
     rule: str,
     data: DataOptions,
     scores: tuple[str, ...],
     model: ModelOptions,
+    engine: EngineOptions,
     level: Bound | None,
     confidence: tuple[Any, ...],
     prior_range: tuple[Bound, Bound] | None,
+    deployed: str | None,
+    fpr_of: str | None,
+    group: str | None,
+    per_id: PerId | None,
     max_loss: Bound | None,
     two_sided: bool,
     allow_tuning_rows: bool,
@@ -87,55 +130,109 @@ def command(
 
     DATA must be rows that the rule was not tuned or chosen on. All bounds hold together with
     the chance --level. Columns and bounds are those of the rule's card, unless options say
-    otherwise. Exit code 3: a bound that was asked for is not certified.
+    otherwise. DATA may be many files, as for demur tune: losses of 0 and 1 are counted where the
+    rows are. Exit code 3: a bound that was asked for is not certified.
     """
     told = LevelOption.of(level, confidence, note)
-    saved = SavedRule.load(rule, scores, told.confidence)
+    saved = SavedRule.load(rule, scores, told.confidence).for_rows_of(data.data)
     given = model.prior
     if prior_range is not None and given is None:
         # What was seen is shown at the worse end.
         model = replace(model, prior=prior_range[1])
     asked = saved.model(model, "certify")
-    if asked is not None and asked.every_set:
-        note("bounds of every OOD set are not certified: give bounds for all OOD rows together")
-        asked = None
+    if fpr_of == "worst":
+        # Without bounds, too, FPR and precision are those of the worst set.
+        asked = (asked or TprFprModel(0, 1)).of_every_set()
+    if prior_range is not None and deployed is not None:
+        raise click.UsageError("--prior-range and --deployed both say the prior: leave out one")
     if None not in (given, prior_range) and (asked is None or asked.ood_prior is None):
         raise click.UsageError(
             "beside --prior-range, --prior says where precision or cost was seen, and neither "
             "--min-precision nor --cost-reject-id is given: leave out one of the two"
         )
     loaded, names = saved.rule, saved.names
-    rows = read_rows(saved.columns(data), [names], confidence=loaded.confidence)
-    sample = rows.sample(names)
-    tuning_rows = saved.refuse_tuning_rows(sample, allow=allow_tuning_rows)
-    with Progress("certifying"):
-        promise = certify(
-            loaded,
-            sample,
-            confidence=float(told.level),
-            model=asked,
-            ood_prior=prior_range or model.prior,
-            max_loss=max_loss,
-            sides="two" if two_sided else "one",
-        )
+    level_each, priors = float(told.level), prior_range
+    notes: list[str] = []
+    asking: dict[str, Any] = {
+        "model": asked,
+        "max_loss": max_loss,
+        "sides": "two" if two_sided else "one",
+    }
+    sizes: Sample | Overview
+    work: dict[str, Any] = {}
+    if saved.streams(engine, data):
+        refuse_in_stream({"--id": group, "--deployed": deployed, "--max-loss": max_loss})
+        with (
+            Progress("counting rows") as progress,
+            opened(engine, saved.columns(data), names, loaded.confidence, progress) as source,
+        ):
+            asking["ood_prior"] = priors or model.prior
+            promise = certify(
+                loaded, source, confidence=level_each, allow_tuning_rows=True, **asking
+            )
+            sizes, work = source.overview(), work_data(source)
+            tuning_rows = share_of_tuning_rows(loaded, source, promise.point)
+            refuse_share(tuning_rows, allow=allow_tuning_rows)
+    else:
+        rows = saved.read(data, group=group)
+        refuse_repeated_ids(rows, group, per_id)
+        sizes = sample = rows.sample(names)
+        tuning_rows = saved.refuse_tuning_rows(rows, allow=allow_tuning_rows)
+        if deployed is not None:
+            # Two statements that hold together: each may fail half as often.
+            level_each = (1 + level_each) / 2
+            ids = rows.ids(group)
+            # Labelled rows of one id are not independent, here as little as below.
+            labelled = sample if ids is None else one_of_each(sample, ids, 0)
+            priors, notes = _deployed_priors(saved, deployed, labelled, level_each)
+        with Progress("certifying"):
+            promise = certify(
+                loaded,
+                sample,
+                confidence=level_each,
+                ood_prior=priors or model.prior,
+                groups=rows.ids(group),
+                per_id=per_id or "refuse",
+                # Refused above, where it is said how to go on from here.
+                allow_tuning_rows=True,
+                **asking,
+            )
     described = {
         "rule": rule_data(loaded),
         "model": None if asked is None else asked.to_data(),
-        "rows": rows_data(sample),
+        "rows": rows_data(sizes),
         "holds": promise.holds,
         "tuning_rows": tuning_rows,
-        "ood_prior": [float(prior) for prior in prior_range or (model.prior,) if prior is not None],
-    }
-    _result(loaded, promise, described).show(as_json=as_json)
+        "ood_prior": [float(prior) for prior in priors or (model.prior,) if prior is not None],
+    } | work
+    promise = replace(promise, confidence=float(told.level))
+    _result(loaded, promise, described, notes).show(as_json=as_json)
     if not promise.holds:
         raise SystemExit(UNMET)
 
 
-def _result(rule: Rule, promise: Certified, described: dict[str, Any]) -> Result:
+def _deployed_priors(
+    saved: SavedRule, path: str, sample: Sample, level: float
+) -> tuple[tuple[Bound, Bound], list[str]]:
+    """Return the shares of OOD inputs that inputs in use allow, and what to say of them."""
+    in_use = saved.deployed(path)
+    found = estimate_prior(saved.rule, in_use, validation=sample, confidence=level)
+    if not found.consistent:
+        raise InvalidInputError(
+            f"{path}: no share of OOD inputs explains these scores, so the rows here say nothing "
+            "about precision and cost in use"
+        )
+    # At a share of 1 no precision can be promised.
+    low, high = found.interval.low, min(found.interval.high, 1 - 1e-9)
+    said = f"between {at_least_text(low, 4)} and {at_most_text(high, 4)}"
+    return (low, high), [f"The share of OOD among {len(in_use):,} inputs in use is {said}."]
+
+
+def _result(rule: Rule, promise: Certified, described: dict[str, Any], notes: list[str]) -> Result:
     meaning = [
         f"All of these bounds hold together with probability {promise.confidence:g} over "
         "the choice of rows,",
-        "if the rows are fresh and independent.",
+        f"if the {'ids' if EVERY_ID_ONCE in promise.caveat else 'rows'} are fresh and independent.",
     ]
     verdicts = [verdict(bound, good, "certified") for bound, good in promise.met.items()]
     return Result(
@@ -143,7 +240,7 @@ def _result(rule: Rule, promise: Certified, described: dict[str, Any]) -> Result
             Section(
                 [f"Rule: accept when {formula(rule)}."],
                 table=_promise_table(promise),
-                notes=[*meaning, *verdicts, promise.caveat],
+                notes=[*meaning, *notes, *verdicts, promise.caveat],
             )
         ],
         asdict(promise) | described,
@@ -155,7 +252,10 @@ def _promise_table(promise: Certified) -> ResultTable:
     point = promise.point
     seen = {
         "TPR": (promise.tpr, point.tpr),
-        "FPR": (promise.fpr, point.fpr),
+        "largest FPR of a set" if promise.worst else "FPR": (
+            promise.fpr,
+            max(point.fpr_by_set.values()) if promise.worst else point.fpr,
+        ),
         "selective risk": (promise.selective_risk, point.selective_risk),
         "precision": (promise.precision, point.precision),
         "expected cost": (promise.expected_cost, point.expected_cost),
@@ -176,3 +276,140 @@ def _ends(interval: Interval) -> list[str]:
 
 def _end(bound: float, text: Callable[[float, int], str]) -> str:
     return "undefined" if math.isnan(bound) else text(bound, 5)
+
+
+_PRIOR_EXAMPLES = """\b
+Examples:
+  demur prior rule.json fresh.parquet --ood is_ood --deployed today.parquet
+  demur certify rule.json fresh.parquet --loss is_wrong --ood is_ood --prior-range .02 .08
+"""
+
+
+@click.command(cls=SectionCommand, epilog=_PRIOR_EXAMPLES)
+@click.argument("rule", type=click.Path(), metavar="RULE")
+@scores_option(help="Columns to read in place of those that the rule names.")
+@data_options()
+@option("Columns")(
+    "--deployed",
+    type=click.Path(),
+    required=True,
+    metavar="FILE",
+    help="Scores of inputs in use, in the same columns; no labels are needed.",
+)
+@option("Columns")(
+    "--id",
+    "group",
+    metavar="COLUMN",
+    shell_complete=complete_column,
+    help="Rows of DATA with the same id, such as those of one patient, are not independent: one of "
+    "each id is drawn at random.",
+)
+@level_option("Estimate", "Confidence of the interval.")
+@names_or_level_option()
+@json_option()
+def prior_command(
+    rule: str,
+    data: DataOptions,
+    scores: tuple[str, ...],
+    deployed: str,
+    group: str | None,
+    level: Bound | None,
+    confidence: tuple[Any, ...],
+    as_json: bool,
+) -> None:
+    """Estimate the share of OOD inputs in use, from the scores that a saved RULE weighs.
+
+    DATA are labelled rows that the rule was not tuned on: they tell what scores ID and OOD inputs
+    have. The first interval is a promise, for any number of independent rows, as long as ID and
+    OOD inputs in use are like those of DATA, in another proportion; the likely one is shorter and
+    approximate. Exit code 4: no proportion explains the scores in use, so they are not.
+    """
+    told = LevelOption.of(level, confidence, note)
+    saved = SavedRule.load(rule, scores, told.confidence).for_rows_of(data.data, deployed)
+    loaded, names = saved.rule, saved.names
+    rows = saved.read(data, need_loss=False, group=group)
+    sample, ids = rows.sample(names), rows.ids(group)
+    if share := saved.share_of_tuning_rows(rows):
+        warn_of_share(share)
+    if ids is not None:
+        sample = one_of_each(sample, ids, 0)
+    in_use = saved.deployed(deployed)
+    found = estimate_prior(loaded, in_use, validation=sample, confidence=float(told.level))
+    facts = [f"Rule: accept when {formula(loaded)}. {len(in_use):,} inputs in use."]
+    described = {
+        "rule": rule_data(loaded),
+        "rows": rows_data(sample),
+        "deployed": len(in_use),
+    }
+    section = Section(facts, notes=[prior_text(found), *_advice(found)])
+    Result([section], prior_data(found) | described).show(as_json=as_json)
+    if not found.consistent:
+        raise SystemExit(ALARM)
+
+
+def _advice(found: PriorEstimate) -> list[str]:
+    if not found.consistent:
+        return []
+    low, high = at_least_text(found.interval.low, 4), at_most_text(found.interval.high, 4)
+    # At a share of 1 no precision can be promised.
+    if float(high) >= 1:
+        return []
+    both, each = 2 * found.confidence - 1, (1 + found.confidence) / 2
+    return [
+        f"To be safe over all of it: demur certify --prior-range {low} {high}",
+        f"Both then hold together with confidence {both:.4g}; for {found.confidence:g}, give "
+        f"--level {each:.4g} to each.",
+    ]
+
+
+_RETUNE_EXAMPLES = """\b
+Examples:
+  demur tune scores.parquet --scores msp,knn --loss is_wrong --ood is_ood \\
+      --min-tpr .8 --max-fpr .1 --counts counts.json
+  demur retune counts.json --min-precision .95 --min-recall .7 --prior .08 -o rule.json
+"""
+
+
+@click.command(cls=SectionCommand, epilog=_RETUNE_EXAMPLES)
+@click.argument("counts", type=click.Path(), metavar="COUNTS")
+@model_options("Rejection model (one of four)")
+@output_options("Write the rule to this JSON file.")
+def retune_command(counts: str, model: ModelOptions, out: OutputOptions) -> None:
+    """Tune for other bounds, costs or another prior from saved COUNTS, without the rows.
+
+    COUNTS is what ``demur tune --counts`` wrote. From one score the rule is the one that the rows
+    themselves give; from two scores it is the best of those saved, which were best at bounds on
+    TPR and FPR in steps of one percent.
+    """
+    asked = model.one_model()
+    out.check(inputs=[counts])
+    table = _read(counts)
+    with infeasible_as_json(out.as_json):
+        tuned = table.tune(asked)
+    out.save(tuned.rule.to_json)
+    known = "all that can be optimal" if table.complete else "a selection, so it may not be optimal"
+    notes = [
+        f"The best of {len(table.thresholds):,} saved rules ({known}).",
+        "The numbers are those of the rows it was tuned on, so they are optimistic.",
+        ONLY_THESE_OOD,
+    ]
+    if out.path is not None:
+        notes.append(f"The rule is in {out.output}.")
+    data = {
+        "rule": rule_data(tuned.rule),
+        "model": asked.to_data(),
+        "tuned": asdict(tuned.point),
+        "complete": table.complete,
+        "saved_rules": len(table.thresholds),
+        "output": out.output,
+    }
+    section = Section([decision(tuned.rule, tuned.point)], notes=notes)
+    Result([section], data).show(as_json=out.as_json, beside=out.on_stdout)
+
+
+def _read(counts: str) -> OperatingTable:
+    from demur.sources.text_files import STANDARD_INPUT, input_text
+
+    if counts == STANDARD_INPUT:
+        return OperatingTable.from_json(input_text("the counts"))
+    return OperatingTable.load(counts)

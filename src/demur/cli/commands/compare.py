@@ -11,19 +11,14 @@ from typing import Any
 import click
 import numpy as np
 
-from demur.cli.inputs import (
-    DataOptions,
-    confidence_option,
-    data_options,
-    read_rows,
-    scores_option,
-)
+from demur.cli.inputs import DataOptions, data_options, read_rows
+from demur.cli.model_options import ModelOptions, grid_option, model_options
 from demur.cli.options import (
-    ModelOptions,
     SectionCommand,
-    grid_option,
-    model_options,
+    complete_column,
+    confidence_option,
     option,
+    scores_option,
     seed_option,
 )
 from demur.cli.output import OutputOptions, Progress, output_options
@@ -43,10 +38,12 @@ from demur.core.program import Number as Bound
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.wording import objective_at, objective_key
 from demur.errors import InfeasibleError
-from demur.guarantees.delong import AurocComparison, compare_auroc
+from demur.guarantees.bootstrapping import Comparison
 from demur.guarantees.intervals import Interval
-from demur.guarantees.resampling.bootstrap import Comparison
+from demur.guarantees.splits import Groups, repeats_ids
+from demur.guarantees.standard_errors import AurocComparison, compare_auroc
 from demur.report.plain import measure_data
+from demur.tuning.prepared import Prepared, prepare
 from demur.tuning.result import Grid
 from demur.tuning.tune import tune
 
@@ -65,7 +62,7 @@ class MetricColumn:
 
     heading: Heading
     digits: int
-    value: Callable[[Sample], float]
+    value: Callable[[Prepared], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +111,14 @@ Examples:
     "tuned anew; 0: none.",
 )
 @seed_option("Honest numbers", "Seed of the replicates.")
+@option("Honest numbers")(
+    "--id",
+    "group",
+    metavar="COLUMN",
+    shell_complete=complete_column,
+    help="Rows with the same id, such as those of one patient, are drawn together; differences of "
+    "AUROC, which count independent rows, are then left out if ids are repeated.",
+)
 @option("Output")(
     "--format",
     "kind",
@@ -131,6 +136,7 @@ def command(
     grid: int | None,
     resampling: ResamplingOptions,
     seed: int,
+    group: str | None,
     kind: str,
     out: OutputOptions,
 ) -> None:
@@ -143,7 +149,7 @@ def command(
     """
     models = model.models()
     out.check(inputs=data.inputs)
-    rows = read_rows(data, scores, confidence=confidence)
+    rows = read_rows(data, scores, confidence=confidence, group=group)
     asked = rows.scores if scores else tuple((name,) for pair in rows.scores for name in pair)
     samples = {names: rows.sample(names) for names in asked}
     some = next(iter(samples.values()))
@@ -152,7 +158,8 @@ def command(
     compared = _compared(samples, columns)
     differences: list[PairedDifference] = []
     if resampling.replicates:
-        differences = _differences(samples, models, resampling, search, seed)
+        groups = rows.ids(group)
+        differences = _differences(samples, models, resampling, search, seed, groups)
     remarks = _remarks(columns, some, model.prior, pairs=any(len(names) == 2 for names in asked))
     sections = [Section(table=_table(columns, compared), notes=remarks)]
     if differences:
@@ -169,11 +176,10 @@ def _columns(
 
     found = [_objective_column(model, search) for model in models]
     if sample.n_ood:
-        areas: dict[str, Callable[[Sample], float]] = {
-            "AUROC": partial(metrics.auroc, search=search),
-            "AUPR": partial(
-                metrics.aupr, method="average_precision", ood_prior=prior, search=search
-            ),
+        ranking = _RankingAreas(prior, search)
+        areas: dict[str, Callable[[Prepared], float]] = {
+            "AUROC": lambda rows: ranking.of(rows)[0],
+            "AUPR": lambda rows: ranking.of(rows)[1],
         }
         if np.isin(sample.id_loss, (0, 1)).all():
             areas["OSCR/accepted"] = partial(metrics.oscr, per="accepted", search=search)
@@ -186,10 +192,28 @@ def _columns(
     return found
 
 
+class _RankingAreas:
+    """AUROC and AUPR of the rows at hand, which two columns share."""
+
+    def __init__(self, prior: Bound | None, search: Grid | None) -> None:
+        self._prior, self._search = prior, search
+        self._rows: Prepared | None = None
+        self._areas: tuple[float, float] = (math.nan, math.nan)
+
+    def of(self, rows: Prepared) -> tuple[float, float]:
+        """Return both."""
+        from demur.metrics.areas import auroc_and_aupr
+
+        if rows is not self._rows:
+            self._areas = auroc_and_aupr(rows, ood_prior=self._prior, search=self._search)
+            self._rows = rows
+        return self._areas
+
+
 def _objective_column(model: RejectionModel, search: Grid | None) -> MetricColumn:
     key = objective_key(model)
 
-    def value(sample: Sample) -> float:
+    def value(sample: Prepared) -> float:
         try:
             tuned = tune(sample, model, directions="nonneg", search=search)
         except InfeasibleError:
@@ -209,7 +233,8 @@ def _compared(samples: Samples, columns: Sequence[MetricColumn]) -> list[Compare
         for ood in sets:
             for names, sample in samples.items():
                 part = sample if ood == "" else sample.for_ood(ood)
-                values = tuple(column.value(part) for column in columns)
+                rows = prepare(part)
+                values = tuple(column.value(rows) for column in columns)
                 found.append(ComparedScores(names, ood, values))
                 progress.advance(1)
     return found
@@ -286,18 +311,20 @@ def _differences(
     resampling: ResamplingOptions,
     search: Grid | None,
     seed: int,
+    groups: Groups | None,
 ) -> list[PairedDifference]:
     """Compare every method with the first, each tuned anew in every replicate."""
     (first, sample), *others = samples.items()
+    independent = groups is None or not repeats_ids(sample, groups)
     found = []
     for second, other in others:
         for model in models:
             label = f"{' + '.join(first)} against {' + '.join(second)}"
             compared = resampling.compare(
-                sample, other, model, label=label, search=search, seed=seed
+                sample, other, model, label=label, search=search, seed=seed, groups=groups
             )
             found.append(_tuned(first, second, model, compared))
-        if _can_delong(sample) and _can_delong(other):
+        if independent and _can_delong(sample) and _can_delong(other):
             area = compare_auroc(sample, other, confidence=float(resampling.level))
             found.append(_area(first, second, area))
     return found

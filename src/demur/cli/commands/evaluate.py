@@ -1,25 +1,27 @@
-"""`demur evaluate`."""
+"""`demur evaluate` and `demur estimate`: what a saved rule, or tuned ones, do on new rows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 import click
+import numpy as np
 
-from demur.cli.app import UNMET
-from demur.cli.inputs import (
-    DataOptions,
-    EngineOptions,
+from demur.cli import UNMET
+from demur.cli.inputs import DataOptions, EngineOptions, data_options, engine_options, read_rows
+from demur.cli.model_options import ModelOptions, SearchOptions, model_options, search_options
+from demur.cli.options import (
+    SectionCommand,
+    complete_column,
     confidence_option,
-    data_options,
-    engine_options,
-    read_rows,
+    option,
     scores_option,
+    seed_option,
 )
-from demur.cli.options import ModelOptions, SectionCommand, complete_column, model_options, option
-from demur.cli.output import Progress, json_option
+from demur.cli.output import Progress, caution, json_option
 from demur.cli.printing import (
     ONLY_THESE_OOD,
     Result,
@@ -27,19 +29,27 @@ from demur.cli.printing import (
     Section,
     cautions,
     decision,
+    infeasible_as_json,
     point_table,
     rate,
+    rows_data,
     seen_data,
     verdict,
 )
-from demur.cli.saved import SavedRule
-from demur.cli.streaming import opened
+from demur.cli.resampling import ResamplingOptions, folds_option, resampling_options
+from demur.cli.saved import SavedRule, opened, work_data
+from demur.core.fingerprint import share_text, warn_of_tuning_rows
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
 from demur.core.source import Overview
-from demur.core.wording import bounds_met
+from demur.core.wording import RATE_NAMES, bounds_met, formula, outwards, paper_text
+from demur.guarantees.bootstrapping import Bootstrap
+from demur.guarantees.retuning import CrossTuning
+from demur.guarantees.splits import Groups
+from demur.report.plain import bootstrap_data, cross_data
+from demur.tuning.tune import tune
 
 _EXAMPLES = """\b
 Examples:
@@ -81,15 +91,20 @@ def command(
     those of the rule's card, unless options say otherwise. DATA may be many files, as for demur
     tune. Exit code 3: a bound is not met.
     """
-    saved = SavedRule.load(rule, scores, confidence)
+    saved = SavedRule.load(rule, scores, confidence).for_rows_of(data.data)
     asked = saved.model(model, "check")
     loaded, names = saved.rule, saved.names
-    data = saved.columns(data)
-    tuning_rows = None
+    if saved.learned is not None and (by is not None or engine.streams(data)):
+        raise click.UsageError(
+            "learned scores are computed in memory: leave out --by, or add --engine memory; demur "
+            "apply decides any number of rows"
+        )
     groups: dict[Any, OperatingPoint] = {}
     sizes: Sample | Overview
+    work: dict[str, Any] = {}
     # The rule reads raw columns, so nothing is flipped here.
     if by is not None or engine.streams(data):
+        data = saved.columns(data)
         with (
             Progress("counting rows") as progress,
             opened(engine, data, names, loaded.confidence, progress) as source,
@@ -98,16 +113,21 @@ def command(
             if by is not None:
                 groups = evaluate(loaded, source, model=asked, ood_prior=model.prior, by=by)
             sizes = source.overview()
+            tuning_rows = warn_of_tuning_rows(loaded, source, point)
+            work = work_data(source)
     else:
-        rows = read_rows(data, [names], confidence=loaded.confidence)
+        rows = saved.read(data)
         with Progress("evaluating"):
             sizes = rows.sample(names)
             point = evaluate(loaded, sizes, model=asked, ood_prior=model.prior)
-        tuning_rows = saved.warn_of_tuning_rows(sizes)
+        # It is warned of them by evaluate, unless they made learned scores.
+        tuning_rows = saved.share_of_tuning_rows(rows)
+        if tuning_rows and saved.learned is not None:
+            caution(f"{share_text(tuning_rows)} made the learned scores: judge them on other rows")
     groups = dict(sorted(groups.items(), key=lambda item: (item[0] is None, item[0])))
     met = {} if asked is None else bounds_met(asked, point)
     result = _result(loaded, asked, met, (point, sizes), by, groups)
-    replace(result, data={**result.data, "tuning_rows": tuning_rows}).show(as_json=as_json)
+    replace(result, data={**result.data, "tuning_rows": tuning_rows, **work}).show(as_json=as_json)
     if not all(met.values()):
         raise SystemExit(UNMET)
 
@@ -163,3 +183,131 @@ def _group_table(by: str, groups: Mapping[Any, OperatingPoint]) -> ResultTable:
     ]
     heads = [by, "TPR", "FPR", "selective risk", "accepted ID", "accepted OOD"]
     return ResultTable.of(heads, rows)
+
+
+_FEW_ERRORS = 10
+_ESTIMATE_EXAMPLES = """\b
+Examples:
+  demur estimate scores.parquet --scores msp,knn --loss is_wrong --ood is_ood \\
+      --min-tpr .8 --max-fpr .1
+  demur estimate scores.csv --scores knn --loss is_wrong --ood set --folds 10 --replicates 0 \\
+      --min-precision .95 --min-recall .7 --prior .1 --json
+"""
+
+
+@click.command(cls=SectionCommand, epilog=_ESTIMATE_EXAMPLES)
+@scores_option()
+@confidence_option()
+@data_options()
+@model_options("Rejection model (one of four)")
+@search_options()
+@folds_option
+@resampling_options(1000, "Bootstrap replicates, the rule tuned anew in each; 0: none.")
+@seed_option("Honest numbers", "Seed of folds and replicates.")
+@option("Honest numbers")(
+    "--id",
+    "group",
+    metavar="COLUMN",
+    shell_complete=complete_column,
+    help="Rows with the same id, such as those of one patient, stay in one fold and are drawn "
+    "together.",
+)
+@json_option()
+def estimate_command(
+    data: DataOptions,
+    scores: tuple[str, ...],
+    confidence: tuple[str, ...],
+    model: ModelOptions,
+    search: SearchOptions,
+    folds: int,
+    resampling: ResamplingOptions,
+    seed: int,
+    group: str | None,
+    as_json: bool,
+) -> None:
+    """Estimate what rules tuned on DATA do on new inputs.
+
+    A tuned rule looks better on its own rows than it is. Cross-validation judges every row by a
+    rule tuned without it; the bootstrap tunes anew on rows drawn anew and says how far the truth
+    may lie. ID rows and every OOD set are drawn by themselves.
+    """
+    asked = model.model_for(has_ood=data.has_ood)
+    if not folds and not resampling.replicates:
+        raise click.UsageError("nothing is left to estimate: give --folds or --replicates")
+    if folds < 2:
+        raise click.UsageError(
+            f"--folds {folds}: every row is judged by a rule tuned without it, which takes at "
+            "least 2 folds; --replicates 0 leaves out the bootstrap"
+        )
+    if search.fpr_of != "pooled":
+        raise click.UsageError("estimates are about the FPR of all OOD rows together")
+    rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=group)
+    sample = rows.sample(rows.tuned_scores)
+    with Progress("tuning"), infeasible_as_json(as_json):
+        tuned = tune(sample, asked, directions=search.directions, search=search.search)
+    ids = rows.ids(group)
+    cross = resampling.cross(sample, asked, folds=folds, search=search, seed=seed, groups=ids)
+    found = resampling.bootstrap(sample, asked, search=search, seed=seed, groups=ids)
+    rule = tuned.rule
+    facts = [f"Rules tuned for {paper_text(asked)}, such as: accept when {formula(rule)}"]
+    table = _table(tuned.point, cross, found)
+    data_out = {
+        "rule": rule_data(rule),
+        "model": asked.to_data(),
+        "rows": rows_data(sample),
+        "tuned": asdict(tuned.point),
+        "cross": None if cross is None else cross_data(cross),
+        "bootstrap": None if found is None else bootstrap_data(found),
+    }
+    section = Section(facts, table=table, notes=_notes(cross, found, ids))
+    Result([section], data_out).show(as_json=as_json)
+
+
+def _notes(cross: CrossTuning | None, found: Bootstrap | None, ids: Groups | None) -> list[str]:
+    lines = ["The tuned numbers are optimistic: quote the others."]
+    if found is not None and found.unable:
+        lines.append(f"{found.unable} replicates had no rule; the tuned one stayed.")
+    if cross is not None and cross.unable:
+        lines.append(f"{cross.unable} folds had no rule and are left out.")
+    if found is not None and ids is not None and _repeated(ids):
+        lines.append("Replicates drew ids, each with all its rows.")
+    few = None if found is None else found.tuned.point.accepted_loss
+    if few is not None and few < _FEW_ERRORS:
+        lines.append(
+            f"With {few:g} errors among the accepted rows the interval of the risk may be too "
+            f"short: it needs about {_FEW_ERRORS}. demur certify needs none."
+        )
+    return [*lines, ONLY_THESE_OOD]
+
+
+def _repeated(ids: Groups) -> bool:
+    names = np.concatenate(ids).astype(str)
+    return len(np.unique(names)) < len(names)
+
+
+def _table(
+    point: OperatingPoint, cross: CrossTuning | None, found: Bootstrap | None
+) -> ResultTable:
+    """Return a column for each way to look at the rule."""
+    header = ["", "tuned on"]
+    if cross is not None:
+        header.append(f"{len(cross.folds)} folds")
+    if found is not None:
+        header += ["bootstrap", f"{100 * found.confidence:g} % interval", "optimism"]
+    rows = []
+    for name, title in RATE_NAMES.items():
+        value = getattr(point, name)
+        if value is None or (name == "fpr" and math.isnan(value)):
+            continue
+        digits = 5 if name in ("selective_risk", "expected_cost") else 4
+        cells = [title, rate(value, digits)]
+        if cross is not None:
+            held_out = cross.held_out
+            cells.append("-" if held_out is None else rate(getattr(held_out, name), digits))
+        if found is not None:
+            measure = found.measures[name]
+            low, high = outwards(measure.interval.low, measure.interval.high, digits)
+            optimism = "undefined" if math.isnan(measure.optimism) else f"{measure.optimism:+.5f}"
+            cells += [rate(measure.estimate, digits), f"{low} to {high}", optimism]
+        rows.append(cells)
+    return ResultTable.of(header, rows)

@@ -1,40 +1,155 @@
-"""`demur plan`."""
+"""`demur plan`: how many rows prove bounds; with `--watch`, how many audits a day find a break."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
+from typing import Any
 
 import click
 
+from demur.cli.inputs import DataOptions, data_options, read_rows
 from demur.cli.options import (
     Chance,
+    Command,
     LevelOption,
     Number,
     SectionCommand,
     Share,
     level_option,
+    names_or_level_option,
     option,
+    scores_option,
+    seed_option,
 )
-from demur.cli.output import json_option, note
+from demur.cli.output import Progress, json_option, note
 from demur.cli.printing import Result, ResultTable, Section
+from demur.core.models import Bound
 from demur.core.paper_models import TprFprModel
-from demur.core.program import Number as Bound
+from demur.core.program import Number as ExactNumber
+from demur.core.rule import Rule
+from demur.errors import InvalidInputError
+from demur.guarantees.bound_tests import asked_text
+from demur.guarantees.planned_tuning import plan_tuning
 from demur.guarantees.planning import Plan, plan
-from demur.guarantees.requirements import asked_text
+from demur.watch.audit import AuditPlan
+from demur.watch.monitor import Watch
+
+_audit = option("Audits of a rule in use")
+
+
+def watch_plan_options(command: Command) -> Command:
+    """Add the options of --watch to the command."""
+    options = [
+        _audit(
+            "--watch", type=click.Path(), metavar="RULE", help="Plan audits of this rule in use."
+        ),
+        _audit(
+            "--expect",
+            "expected",
+            metavar="QUANTITY=VALUE",
+            help="What is expected, such as selective_risk=.06; by default the card's bounds.",
+        ),
+        _audit(
+            "--broken",
+            metavar="QUANTITY=VALUE",
+            help="A break to be found, such as selective_risk=.12; by default half as bad again.",
+        ),
+        _audit("--rows-per-day", type=click.IntRange(1), default=1000, show_default=True),
+        _audit("--within", type=click.IntRange(1, 365), default=7, show_default=True, help="Days."),
+        _audit("--alpha", type=Chance(), default="0.05", show_default=True, help="Of the watch."),
+        _audit("--prior", type=Share(), help="Share of OOD inputs in use."),
+    ]
+    for add in reversed(options):
+        command = add(command)
+    return command
+
+
+def show_watch_plan(given: dict[str, Any], *, power: float, as_json: bool) -> None:
+    """Print the plan."""
+    rule = Rule.load(given["watch"])
+    expect = None if given["expected"] is None else [_bound_of("--expect", given["expected"])]
+    watch = Watch(rule, expect=expect, alpha=float(given["alpha"]))
+    broken = None if given["broken"] is None else _bound_of("--broken", given["broken"])
+    prior = given["prior"]
+    planned = watch.plan(
+        broken,
+        rows_per_day=given["rows_per_day"],
+        within=given["within"],
+        power=power,
+        ood_prior=None if prior is None else float(prior),
+    )
+    _result(planned).show(as_json=as_json)
+
+
+def _bound_of(flag: str, text: str) -> Bound:
+    """Read a bound such as fpr=.2, in the sense in which the quantity is bounded."""
+    name, equals, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        equals = ""
+    if not equals:
+        raise InvalidInputError(f"{flag}: {text!r} is not of the form selective_risk=0.12")
+    quantity: Any = name.strip().replace("-", "_")
+    if quantity in ("tpr", "precision"):
+        return Bound(quantity, at_least=number)
+    return Bound(quantity, at_most=number)
+
+
+def _result(planned: AuditPlan) -> Result:
+    world = planned.world
+    facts = [
+        f"To find that {planned.expectation} is broken, at {planned.broken:g}, within "
+        f"{planned.within} days with a chance of {planned.power:g}:",
+    ]
+    numbers = list(planned.places[0].days) if planned.places else []
+    header = ["audits of", "audits a day", *(f"{n} a day: median day" for n in numbers)]
+    rows = [
+        [
+            place.where,
+            "no number" if place.audits_per_day is None else f"{place.audits_per_day:,}",
+            *(_day(place.days[n][0]) for n in numbers),
+        ]
+        for place in planned.places
+    ]
+    best = planned.best
+    advice = "No number of audits finds it in time."
+    if best is not None:
+        advice = f"Audit {best.where}: {best.audits_per_day:,} a day."
+    notes = [
+        advice,
+        f"By simulation with the evidence of demur watch (its part of alpha is "
+        f"{planned.alpha:.4g}), of a rule with TPR {world.tpr:.3g}, FPR {world.fpr:.3g}, "
+        f"{world.ood_prior:.3g} OOD inputs and {world.rows_per_day:,} rows a day, broken from the "
+        "first day.",
+    ]
+    return Result(
+        [Section(facts, table=ResultTable.of(header, rows), notes=notes)], asdict(planned)
+    )
+
+
+def _day(day: float) -> str:
+    return f"{day:g}" if math.isfinite(day) else "later"
+
 
 _EXAMPLES = """\b
 Examples:
   demur plan --min-tpr .8 --max-fpr .1 --level .95
   demur plan --min-tpr .9 --max-fpr .05 --margin .01 --margin .03 --power .8
+  demur plan --min-tpr .8 --max-fpr .1 --sets 3
+  demur plan pilot.csv --scores msp,knn --loss is_wrong --ood set \\
+      --min-tpr .8 --max-fpr .1 --rows 800 400 --rows 3000 1500
+  demur plan --watch rule.json --broken selective_risk=.12 --rows-per-day 5000 --within 7
 """
 _bound, _add = option("Bounds to certify"), option("Certificate")
+_tuning = option("Tuning with a guarantee, planned from the rows of DATA")
 
 
 @click.command(cls=SectionCommand, epilog=_EXAMPLES)
-@_bound("--min-tpr", type=Share(), required=True, help="Accept at least this share of ID inputs.")
+@_bound("--min-tpr", type=Share(), help="Accept at least this share of ID inputs.")
 @_bound("--max-fpr", type=Share(), help="Accept at most this share of OOD inputs.")
 @level_option("Certificate", "Chance it holds.")
-@_add("--confidence", "old_level", type=Chance(), multiple=True, hidden=True)
 @_add("--power", type=Chance(), default="0.9", show_default=True, help="Chance to get it.")
 @_add(
     "--margin",
@@ -45,35 +160,109 @@ _bound, _add = option("Bounds to certify"), option("Certificate")
     show_default=True,
     help="By how much the rule is truly better than the bounds; may be repeated.",
 )
+@_add(
+    "--sets",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="OOD sets that have to keep the FPR, each by itself; OOD rows are then those of each.",
+)
+@_tuning(
+    "--rows",
+    "tuned_rows",
+    type=click.IntRange(2),
+    nargs=2,
+    multiple=True,
+    metavar="ID OOD",
+    help="How many rows to tune on with a guarantee; may be repeated. By default as many as DATA "
+    "has, and four times as many.",
+)
+@_tuning("--draws", type=click.IntRange(1), default=50, show_default=True, help="Trials of each.")
+@_tuning(
+    "--fpr-of",
+    type=click.Choice(["pooled", "worst"]),
+    default="pooled",
+    show_default=True,
+    help="Bound the FPR of all OOD rows together, or of every OOD set.",
+)
+@_tuning("--max-loss", type=Number(), help="Largest possible loss, if losses are not 0 and 1.")
+@seed_option("Tuning with a guarantee, planned from the rows of DATA", "Seed of the trials.")
+@scores_option()
+@names_or_level_option()
+@data_options()
+@watch_plan_options
 @json_option()
 def command(
-    min_tpr: Bound,
-    max_fpr: Bound | None,
-    level: Bound | None,
-    old_level: tuple[Bound, ...],
-    power: Bound,
-    margins: tuple[Bound, ...],
+    data: DataOptions,
+    scores: tuple[str, ...],
+    min_tpr: ExactNumber | None,
+    max_fpr: ExactNumber | None,
+    level: ExactNumber | None,
+    confidence: tuple[Any, ...],
+    power: ExactNumber,
+    margins: tuple[ExactNumber, ...],
+    sets: int,
+    tuned_rows: tuple[tuple[int, int], ...],
+    draws: int,
+    fpr_of: str,
+    max_loss: ExactNumber | None,
+    seed: int,
     as_json: bool,
+    **watched: Any,
 ) -> None:
-    """Show how many fresh ID and OOD rows it takes to certify bounds on TPR and FPR."""
-    told = LevelOption.of(level, old_level, note)
+    """Show how many fresh ID and OOD rows it takes to certify bounds on TPR and FPR.
+
+    With DATA, a pilot sample, also how often demur tune --guarantee finds a rule with so many
+    rows, and how good it is: an estimate, in which the rows of DATA stand for the population.
+
+    With --watch: how many audited rows a day find a break of a rule in use, and where to audit.
+    """
+    if watched["watch"] is not None:
+        show_watch_plan(watched, power=float(power), as_json=as_json)
+        return
+    if min_tpr is None:
+        raise click.UsageError("Missing option '--min-tpr', or --watch with a rule.")
+    told = LevelOption.of(level, confidence, note)
     asked = TprFprModel(min_tpr, 1 if max_fpr is None else max_fpr)
     planned = plan(
         asked,
         margins=[float(margin) for margin in margins],
         confidence=float(told.level),
         power=float(power),
+        sets=sets,
     )
     asks = [
         f"To certify {asked_text(asked)} with confidence {planned.confidence:g}",
-        f"and a chance of {planned.power:g} to succeed:",
+        f"and a chance of {planned.power:g} to succeed"
+        + (f", OOD rows of each of {sets} sets:" if sets > 1 else ":"),
     ]
     sections = [
         Section(asks, table=_sizes(planned)),
         Section(["Chance that a number of rows certifies a bound:"], table=_power(planned)),
         Section([_fewest(planned)]),
     ]
-    Result(sections, asdict(planned) | {"model": asked.to_data()}).show(as_json=as_json)
+    described = asdict(planned) | {"model": asked.to_data(), "sets": sets}
+    if data.data is not None or data.openood:
+        rows = read_rows(data, [scores] if scores else [], confidence=told.confidence)
+        model = asked.of_every_set() if fpr_of == "worst" else asked
+        pilot = rows.sample(rows.tuned_scores)
+        here = pilot.n_id, pilot.n_ood
+        with Progress("tuning with a guarantee"):
+            tunings = plan_tuning(
+                pilot,
+                model,
+                tuned_rows or (here, (4 * here[0], 4 * here[1])),
+                confidence=float(told.level),
+                draws=draws,
+                max_loss=max_loss,
+                rng=seed,
+            )
+        said = [one.sentence(model) for one in tunings]
+        sections.append(Section(["Tuning with a guarantee:", *said]))
+        described |= {"tuning": [asdict(one) for one in tunings]}
+    elif tuned_rows:
+        raise click.UsageError("--rows needs DATA, a pilot sample of rows with scores and losses")
+    Result(sections, described).show(as_json=as_json)
 
 
 def _sizes(planned: Plan) -> ResultTable:

@@ -1,51 +1,294 @@
-"""`demur report`."""
+"""`demur report`, and the page about a tuned rule that `demur tune --report` writes as well."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from demur.cli.inputs import (
-    DataOptions,
-    confidence_option,
-    data_options,
-    read_rows,
-    scores_option,
-)
+from demur._arrays import BoolArray
+from demur.cli.inputs import DataOptions, ScoreTable, data_options, read_deployed, read_rows
+from demur.cli.learned import refuse_learned
+from demur.cli.model_options import ModelOptions, SearchOptions, model_options, search_options
 from demur.cli.options import (
-    ModelOptions,
+    Chance,
+    Command,
     Names,
     Number,
-    SearchOptions,
     SectionCommand,
     complete_column,
+    confidence_option,
     gathered,
-    model_options,
     option,
-    search_options,
+    scores_option,
 )
-from demur.cli.output import OutputOptions, Progress, output_options
-from demur.cli.page import (
-    PageContents,
-    PromiseOptions,
-    command_line,
-    methods,
-    promise_options,
-    write_page,
-)
+from demur.cli.output import OutputOptions, Progress, note, output_options, save_file
 from demur.cli.printing import Result, Section, infeasible_as_json
 from demur.cli.resampling import (
     HoldoutOptions,
+    PerId,
     ResamplingOptions,
+    folds_option,
     holdout_options,
+    per_id_option,
     refuse_repeated_ids,
     resampling_options,
+    tune_promised,
 )
 from demur.cli.saved import SavedRule
+from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
+from demur.core.rule import Rule
+from demur.core.sample import Sample
+from demur.errors import InfeasibleError
+from demur.guarantees.prior import PriorEstimate, estimate_prior
+from demur.guarantees.splits import Groups
 from demur.report import Report
+from demur.report.promises import PromiseEvidence
+from demur.report.report import TITLE
+from demur.report.verdict import nearest_tuning
+from demur.tuning.result import Tuning
 from demur.tuning.tune import tune
+
+Methods = Mapping[str, Sample | tuple[Sample, Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageContents:
+    """What the page shows beside the rule; by default nothing."""
+
+    title: str = TITLE
+    level: float = 0.95
+    max_loss: Bound | None = None
+    evidence: PromiseEvidence | None = None
+    methods: Methods | None = None
+    ids: Groups | None = None
+    held_out_ids: Groups | None = None
+    command: str | None = None
+    rule: Rule | None = None
+    """The rule that is saved, where it is another than the tuned one."""
+    unmet: InfeasibleError | None = None
+    """Why the page is about a rule near the bounds, not one that meets them."""
+
+
+def page_title(data: DataOptions) -> str:
+    """Return a title that tells the pages of different files apart."""
+    named = data.data or data.openood_id
+    stem = Path(named).name.split(".")[0] if named else ""
+    return f"{TITLE}: {stem}" if stem.strip("-") else TITLE
+
+
+def write_page(
+    rows: ScoreTable,
+    held: BoolArray | None,
+    tuning: Tuning,
+    *,
+    search: SearchOptions,
+    contents: PageContents,
+    path: str | None,
+) -> Report:
+    """Report on a rule tuned on the rows not held out; write the page if there is a `path`."""
+    train, test = rows.split(rows.tuned_scores, held)
+    evidence = contents.evidence or PromiseEvidence()
+    with Progress("writing the report") as progress:
+        report = Report.of(
+            train,
+            tuning,
+            held_out=test,
+            methods=contents.methods,
+            ids=contents.ids,
+            held_out_ids=contents.held_out_ids,
+            title=contents.title,
+            confidence=contents.level,
+            max_loss=contents.max_loss,
+            directions=search.allowed,
+            search=search.search,
+            command=contents.command,
+            cross=evidence.cross,
+            bootstrap=evidence.bootstrap,
+            guaranteed=evidence.guaranteed,
+            prior_range=evidence.prior_range,
+            prior_estimate=evidence.prior_estimate,
+            rule=contents.rule,
+            unmet=contents.unmet,
+            progress=progress.stage,
+        )
+        progress.stage("drawing", 0.95)
+        save_file(path, report.to_html)
+    return report
+
+
+def tune_or_nearest(
+    sample: Sample, model: RejectionModel, search: SearchOptions, *, as_json: bool
+) -> tuple[Tuning, InfeasibleError | None]:
+    """Return the tuned rule; if none meets the bounds, the nearest one and why."""
+    options: dict[str, Any] = {
+        "directions": None if search.is_box else search.allowed,
+        "shape": search.shape,
+        "search": search.search,
+        "ood": search.fpr_of,
+    }
+    with Progress(f"tuning on {sample.n_id + sample.n_ood:,} rows"), infeasible_as_json(as_json):
+        try:
+            return tune(sample, model, **options), None
+        except InfeasibleError as error:
+            nearest = nearest_tuning(sample, error, **options)
+            if nearest is None:
+                raise
+            return nearest, error
+
+
+def methods(rows: ScoreTable, held: BoolArray | None) -> Methods | None:
+    """Return the tuned score or pair, its parts, and what else is to be compared."""
+    first = rows.scores[0]
+    wanted = dict.fromkeys([*((name,) for name in first), first, *rows.scores[1:]])
+    found: dict[str, Sample | tuple[Sample, Sample]] = {}
+    for names in wanted:
+        train, test = rows.split(names, held)
+        found[" + ".join(names)] = train if test is None else (train, test)
+    return found if len(found) > 1 else None
+
+
+def command_line(
+    data: DataOptions, names: Sequence[str], confidence: Sequence[str], split: HoldoutOptions
+) -> str:
+    """Return the command that tunes on the same rows, up to the bounds."""
+    given = {
+        "--scores": ",".join(names),
+        "--confidence": ",".join(confidence),
+        "--loss": data.loss,
+        "--correct": data.correct,
+        "--label": data.label,
+        "--prediction": data.prediction,
+        "--loss-function": None if data.loss_function == "zero_one" else data.loss_function,
+        "--ood": data.ood,
+        "--weight": data.weight,
+        "--group": data.id_group,
+        "--openood-id": data.openood_id,
+        "--openood-ood": ",".join(data.openood_ood or ()),
+        "--holdout": None if split.holdout is None else str(split.holdout),
+        "--seed": str(split.seed) if split.holdout is not None and split.seed else None,
+        "--id": split.group if split.holdout is not None else None,
+    }
+    words = ["demur", "tune", *([data.data] if data.data else [])]
+    for path in data.openood:
+        words += ["--openood", path]
+    for name, value in given.items():
+        words += [name, value] if value else []
+    return shlex.join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseOptions:
+    """What is to be found out about a rule beyond looking at it."""
+
+    folds: int
+    guarantee: Bound | None
+    prior_range: tuple[Bound, Bound] | None
+    deployed: str | None
+
+    def check(self, search: SearchOptions, resampling: ResamplingOptions, *, held: bool) -> None:
+        """Refuse what does not go together, before the work begins."""
+        if self.deployed is not None and not held:
+            raise click.UsageError("--deployed needs --holdout: rows that tell the TPR and FPR")
+        if search.fpr_of == "worst" and resampling.replicates:
+            raise click.UsageError("--replicates is about all OOD rows together")
+
+    def evidence(
+        self,
+        tuning: Tuning,
+        train: Sample,
+        test: Sample | None,
+        *,
+        resampling: ResamplingOptions,
+        search: SearchOptions,
+        seed: int,
+        max_loss: Bound | None,
+        names: Sequence[str],
+        groups: Groups | None = None,
+    ) -> PromiseEvidence:
+        """Return what was asked for.
+
+        `names` are the scores in a file, `groups` the ids of `train`.
+        """
+        # A bound on every OOD set cannot be cross-validated as one on all of them.
+        folds = 0 if search.fpr_of == "worst" else self.folds
+        source = click.get_current_context().get_parameter_source("folds")
+        fewest = min(train.n_id, train.n_ood or train.n_id)
+        if fewest < folds and source is ParameterSource.DEFAULT:
+            folds = 0
+        cross = resampling.cross(
+            train, tuning.model, folds=folds, search=search, seed=seed, groups=groups
+        )
+        guaranteed = None
+        if self.guarantee is not None:
+            guaranteed = tune_promised(
+                *(train, tuning.model, self.guarantee),
+                search=search,
+                seed=seed,
+                max_loss=max_loss,
+                groups=groups,
+            )
+        return PromiseEvidence(
+            cross=cross,
+            bootstrap=resampling.bootstrap(
+                train, tuning.model, search=search, seed=seed, groups=groups
+            ),
+            guaranteed=guaranteed,
+            prior_range=self.prior_range,
+            prior_estimate=self._prior(tuning, test, names, float(resampling.level)),
+        )
+
+    def _prior(
+        self,
+        tuning: Tuning,
+        test: Sample | None,
+        names: Sequence[str],
+        confidence: float,
+    ) -> PriorEstimate | None:
+        if self.deployed is None or test is None:
+            return None
+        scores = read_deployed(self.deployed, names)
+        return estimate_prior(tuning.rule, scores, validation=test, confidence=confidence)
+
+
+def promise_options() -> Callable[[Command], Command]:
+    """Return a decorator that adds the options as `promise`."""
+    add = option("Honest numbers")
+    return gathered(
+        "promise",
+        PromiseOptions,
+        [
+            folds_option,
+            add(
+                "--guarantee",
+                type=Chance(),
+                metavar="CONFIDENCE",
+                help="Add a rule whose bounds hold in the population with this chance, such as "
+                ".95, or how many rows that would take.",
+            ),
+            add(
+                "--prior-range",
+                type=Number(),
+                nargs=2,
+                metavar="LOW HIGH",
+                help="State precision and cost over all shares of OOD inputs between these.",
+            ),
+            add(
+                "--deployed",
+                type=click.Path(),
+                metavar="FILE",
+                help="Scores of inputs in use, without labels: estimate the share of OOD among "
+                "them; needs --holdout.",
+            ),
+        ],
+    )
+
 
 _EXAMPLES = """\b
 Examples:
@@ -64,7 +307,7 @@ class ReportOptions:
     """What is shown beside the rule."""
 
     compare: tuple[tuple[str, ...], ...]
-    title: str
+    title: str | None
     max_loss: Bound | None
 
 
@@ -81,13 +324,15 @@ _shown = option("Report")
     metavar="RULE",
     help="Take scores, columns and bounds from this saved rule, unless other options give them.",
 )
-@model_options("Rejection model (one of three)")
+@model_options("Rejection model (one of four)")
 @search_options()
 @holdout_options(
     "Name rows by this column and list those nearest to the boundary; rows with the same id stay "
-    "on one side of the split and in one fold. Replicates draw single rows all the same."
+    "on one side of the split and in one fold, and are drawn together. In what held-out rows "
+    "promise, every id counts once."
 )
 @promise_options()
+@per_id_option("Honest numbers", ["draw"])
 @resampling_options(0, "Bootstrap replicates, the rule tuned anew in each; 0: none.")
 @gathered(
     "options",
@@ -102,7 +347,7 @@ _shown = option("Report")
             help="One more score or pair to compare with; repeat for several. The parts of a "
             "pair are always compared with it.",
         ),
-        _shown("--title", default="When to answer", show_default=True, help="Title of the page."),
+        _shown("--title", help="Title of the page; by default it names DATA."),
         _shown("--max-loss", type=Number(), help="Largest possible loss, if it is not 0/1."),
     ],
 )
@@ -116,6 +361,7 @@ def command(
     search: SearchOptions,
     split: HoldoutOptions,
     promise: PromiseOptions,
+    per_id: PerId | None,
     resampling: ResamplingOptions,
     options: ReportOptions,
     out: OutputOptions,
@@ -123,10 +369,12 @@ def command(
     """Tune a rule for the rows of DATA and report on it.
 
     The page is one file that works offline: the decision, its numbers with intervals, what to
-    beware of, what can be promised, and an explorer of all other bounds.
+    beware of, what can be promised, and an explorer of all other bounds. Exit code 3: no rule
+    meets the bounds; with -o the page shows what is attainable, and the rule that comes nearest.
     """
     if like is not None:
         saved = SavedRule.load(like, scores, confidence)
+        refuse_learned(saved.learned, "report --like")
         data, scores, confidence = saved.columns(data), saved.names, saved.rule.confidence
     asked = (None if like is None else saved.model(model, "report on")) or model.model_for(
         has_ood=data.has_ood
@@ -136,21 +384,23 @@ def command(
     wanted = [scores, *options.compare] if scores else []
     rows = read_rows(data, wanted, confidence=confidence, group=split.group)
     if promise.guarantee is not None:
-        refuse_repeated_ids(rows, split.group)
+        refuse_repeated_ids(rows, split.group, per_id)
     names = rows.tuned_scores
     held = split.held(rows)
     train, test = rows.split(names, held)
     model.check_ood(train.n_ood, rows.options.ood)
-    with Progress(f"tuning on {train.n_id + train.n_ood:,} rows"), infeasible_as_json(out.as_json):
-        tuning = tune(
-            train, asked, directions=search.allowed, search=search.search, ood=search.fpr_of
-        )
+    tuning, unmet = tune_or_nearest(train, asked, search, as_json=out.as_json)
+    if unmet is not None and out.output is None:
+        with infeasible_as_json(out.as_json):
+            raise unmet
     ids = rows.ids(split.group, held)
     contents = PageContents(
-        title=options.title,
+        title=options.title or page_title(data),
         level=float(resampling.level),
         max_loss=options.max_loss,
-        evidence=promise.evidence(
+        evidence=None
+        if unmet is not None
+        else promise.evidence(
             tuning,
             train,
             test,
@@ -163,11 +413,19 @@ def command(
         ),
         methods=methods(rows, held),
         ids=ids,
+        held_out_ids=None if held is None else rows.ids(split.group, ~held),
         command=command_line(data, names, confidence, split),
+        unmet=unmet,
     )
     report = write_page(rows, held, tuning, search=search, contents=contents, path=out.path)
     if out.on_stdout:
         click.echo(report.to_html())
+    if unmet is not None:
+        # What is attainable is in the page; scripts learn of it by the exit code.
+        if out.path is not None:
+            note(f"the report, of what is attainable, is in {out.path}")
+        with infeasible_as_json(out.as_json and not out.on_stdout):
+            raise unmet
     _result(report, out).show(as_json=out.as_json, beside=out.on_stdout)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,21 +14,19 @@ from demur.cli.inputs import (
     DataOptions,
     EngineOptions,
     ScoreTable,
-    confidence_option,
     data_options,
     engine_options,
     read_rows,
-    scores_option,
 )
+from demur.cli.learned import refuse_beside_learn
+from demur.cli.model_options import ModelOptions, SearchOptions, model_options, search_options
 from demur.cli.options import (
     Chance,
-    ModelOptions,
     Number,
-    SearchOptions,
     SectionCommand,
-    model_options,
+    confidence_option,
     option,
-    search_options,
+    scores_option,
 )
 from demur.cli.output import OutputOptions, Progress, note, output_options, save_file
 from demur.cli.printing import (
@@ -43,12 +42,15 @@ from demur.cli.printing import (
 )
 from demur.cli.resampling import (
     HoldoutOptions,
+    PerId,
     holdout_options,
+    per_id_option,
     refuse_repeated_ids,
     tune_promised,
 )
-from demur.cli.streaming import refuse_in_stream, tune_stream
-from demur.core.card import Card, point_data
+from demur.cli.saved import refuse_in_stream, tune_stream
+from demur.core.box import BoxRule
+from demur.core.card import point_data
 from demur.core.program import Number as Bound
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule, rule_data
@@ -68,6 +70,8 @@ Examples:
   demur tune val.csv --scores energy_conf --confidence energy_conf \\
       --label y --prediction yhat --ood set --min-tpr .9 --max-fpr .05 --holdout .3
   demur tune --openood msp.pkl --openood knn.pkl --min-tpr .8 --max-fpr .1
+  demur tune scores.csv --scores msp,mls,odin,react,knn,vim --learn auto --loss is_wrong \\
+      --ood set --min-tpr .8 --max-fpr .1 --holdout .3 -o rule.json
   demur tune 'lake/day=*/*.parquet' --scores msp,knn --loss is_wrong --ood is_ood \\
       --min-tpr .8 --max-fpr .1 --memory 2GB
 """
@@ -77,8 +81,21 @@ Examples:
 @scores_option()
 @confidence_option()
 @data_options()
-@model_options("Rejection model (one of three)")
+@model_options("Rejection model (one of four)")
 @search_options()
+@option("Search")(
+    "--shape",
+    type=click.Choice(["half-plane", "box"]),
+    default="half-plane",
+    show_default=True,
+    help="Weigh the scores, or give each a limit of its own.",
+)
+@option("Search")(
+    "--learn",
+    type=click.Choice(["auto", "logistic", "boosting", "mean"]),
+    help="Learn from two or more --scores the risk and the OOD-to-ID ratio of an input, and tune "
+    "on these; the file has both. auto: the best by cross-validation.",
+)
 @holdout_options("Rows with the same id stay on one side of the split.")
 @engine_options()
 @option("Guarantee")(
@@ -87,6 +104,7 @@ Examples:
     metavar="CONFIDENCE",
     help="Return a rule whose bounds hold in the population with this chance, such as .95.",
 )
+@per_id_option("Guarantee", ["draw"])
 @option("Guarantee")(
     "--max-loss", type=Number(), help="Largest possible loss, if losses are not 0 and 1."
 )
@@ -94,8 +112,8 @@ Examples:
     "--report",
     type=click.Path(),
     metavar="FILE",
-    help="Write an HTML page to explore and show; with --guarantee, it is about the rule "
-    "without one, and states the promise of the other beside it.",
+    help="Write an HTML page about the rule that is saved, to explore and show; if no rule meets "
+    "the bounds, about what is attainable.",
 )
 @option("Output")(
     "--counts",
@@ -110,9 +128,11 @@ def command(
     confidence: tuple[str, ...],
     model: ModelOptions,
     search: SearchOptions,
+    learn: str | None,
     split: HoldoutOptions,
     engine: EngineOptions,
     guarantee: Bound | None,
+    per_id: PerId | None,
     max_loss: Bound | None,
     report: str | None,
     counts: str | None,
@@ -127,47 +147,88 @@ def command(
     expected cost. Exit code 3: no rule meets the bounds; the message says what is possible.
     """
     asked = model.model_for(has_ood=data.has_ood)
-    if guarantee is not None and search.fpr_of != "pooled":
-        raise click.UsageError("--guarantee bounds the FPR of all OOD rows together")
+    _check_shape(search, {"--guarantee": guarantee, "--counts": counts, "--learn": learn})
     out.check({"--report": report, "--counts": counts}, inputs=data.inputs)
+    if learn is not None:
+        unfit = {"--guarantee": guarantee, "--report": report, "--counts": counts}
+        refuse_beside_learn(unfit | {"--per-id": per_id, "--max-loss": max_loss})
+        if engine.streams(data):
+            raise click.UsageError("--learn reads the rows into memory: add --engine memory")
+        _tune_learned(learn, data, scores, confidence, model, search, split, out)
+        return
     if engine.streams(data):
         needs = {"--holdout": split.holdout, "--guarantee": guarantee, "--report": report}
-        refuse_in_stream(needs | {"--counts": counts, "--id": split.group, "--grid": search.grid})
+        needs |= {"--shape box": search.is_box or None, "--counts": counts}
+        refuse_in_stream(needs | {"--id": split.group, "--grid": search.grid})
         with infeasible_as_json(out.as_json):
             found = tune_stream(engine, data, scores, confidence, model, search)
         seen: Points = {"tuned on": (found.point, found.sizes)}
         rule = _described(found.tuned.rule, data, None, {})
-        _finish(replace(found.tuned, rule=rule), seen, out)
+        _finish(replace(found.tuned, rule=rule), seen, out, found.work)
         return
     rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
     if guarantee is not None:
-        refuse_repeated_ids(rows, split.group)
+        refuse_repeated_ids(rows, split.group, per_id)
+    elif per_id is not None:
+        raise click.UsageError("--per-id is about --guarantee")
     held, train, test = _samples(rows, model, split)
     if counts is not None:
-        save_file(counts, _counts(train, search).save, "the counts are")
+        save_file(counts, _counts(train, data, split.group, search).save, "the counts are")
     promised = None
     if guarantee is not None:
         promised = tune_promised(
-            train, asked, guarantee, search=search, seed=split.seed, max_loss=max_loss
+            *(train, asked, guarantee),
+            search=search,
+            seed=split.seed,
+            max_loss=max_loss,
+            groups=rows.ids(split.group, held),
         )
         if report is None:
-            _finish_promised(promised, rows, split.group, (train, test), model.prior, out)
+            _finish_promised(promised, rows, split.group, test, model.prior, out)
             return
-    label = f"tuning on {train.n_id + train.n_ood:,} rows"
-    with Progress(label), infeasible_as_json(out.as_json):
-        tuned = tune(
-            train, asked, directions=search.directions, search=search.search, ood=search.fpr_of
+    unmet = None
+    if report is None:
+        label = f"tuning on {train.n_id + train.n_ood:,} rows"
+        with Progress(label), infeasible_as_json(out.as_json):
+            tuned = tune(
+                train,
+                asked,
+                directions=search.directions,
+                search=search.search,
+                ood=search.fpr_of,
+                shape=search.shape,
+            )
+    else:
+        from demur.cli.commands.report import (
+            PageContents,
+            command_line,
+            page_title,
+            tune_or_nearest,
+            write_page,
         )
-    if report is not None:
-        from demur.cli.page import PageContents, write_page
         from demur.report.promises import PromiseEvidence
 
-        contents = PageContents(max_loss=max_loss, evidence=PromiseEvidence(guaranteed=promised))
+        tuned, unmet = tune_or_nearest(train, asked, search, as_json=out.as_json)
+        contents = PageContents(
+            title=page_title(rows.options),
+            max_loss=max_loss,
+            evidence=PromiseEvidence(guaranteed=promised),
+            command=command_line(rows.options, rows.tuned_scores, confidence, split),
+            ids=rows.ids(split.group, held),
+            held_out_ids=None if held is None else rows.ids(split.group, ~held),
+            rule=None
+            if promised is None or isinstance(promised, InfeasibleError)
+            else promised.rule,
+            unmet=unmet,
+        )
         write_page(rows, held, tuned, search=search, contents=contents, path=report)
         note(f"the report is in {report}")
     if promised is not None:
-        _finish_promised(promised, rows, split.group, (train, test), model.prior, out)
+        _finish_promised(promised, rows, split.group, test, model.prior, out)
         return
+    if unmet is not None:
+        with infeasible_as_json(out.as_json):
+            raise unmet
     samples = {"tuned on": train} | ({} if test is None else {"held out": test})
     points: Points = {
         title: (evaluate(tuned.rule, sample, model=asked, ood_prior=model.prior), sample)
@@ -178,11 +239,77 @@ def command(
     _finish(replace(tuned, rule=rule), points, out)
 
 
+def _check_shape(search: SearchOptions, beside: dict[str, object]) -> None:
+    """Refuse beside a box what knows half-planes only."""
+    beside = beside | {"--directions": search.directions, "--grid": search.grid}
+    given = [name for name, value in beside.items() if value is not None]
+    if search.is_box and given:
+        raise click.UsageError(f"{given[0]} is about rules that weigh scores, --shape box is not")
+
+
+def _tune_learned(
+    method: str,
+    data: DataOptions,
+    scores: tuple[str, ...],
+    confidence: tuple[str, ...],
+    model: ModelOptions,
+    search: SearchOptions,
+    split: HoldoutOptions,
+    out: OutputOptions,
+) -> None:
+    """Learn two doubts from many scores, tune on their out-of-fold values, and save both."""
+    from demur.learn import fit
+
+    asked = model.model_for(has_ood=data.has_ood)
+    rows = read_rows(
+        data, [scores] if scores else [], confidence=confidence, group=split.group, many=True
+    )
+    names = rows.scores[0]
+    if len(names) < 2:
+        raise click.UsageError("--learn makes one rule of several scores: name them with --scores")
+    held, train, test = _samples(rows, model, split, names)
+    with Progress(f"learning from {len(names)} scores of {train.n_id + train.n_ood:,} rows"):
+        learned = fit(
+            train,
+            method,  # type: ignore[arg-type]
+            model=asked,
+            groups=rows.ids(split.group, held),
+            rng=split.seed,
+        )
+    with Progress("tuning"), infeasible_as_json(out.as_json):
+        tuned = tune(
+            learned.sample,
+            asked,
+            directions=search.directions,
+            search=search.search,
+            ood=search.fpr_of,
+        )
+    samples = {"tuned on": learned.sample}
+    if test is not None:
+        samples["held out"] = learned.sample_of(test)
+    points: Points = {
+        title: (evaluate(tuned.rule, sample, model=asked, ood_prior=model.prior), sample)
+        for title, sample in samples.items()
+    }
+    fresh = {kind: point for kind, (point, _) in points.items() if kind == "held out"}
+    rule = _described(tuned.rule, data, split.group, fresh)
+    out.save(learned.rule(rule).to_json)
+    told = f"conditional_risk and likelihood_ratio, learned ({learned.method}) from"
+    note(f"the rule is about {told} {', '.join(names)}; tuned on out-of-fold values")
+    result = _result(rule, replace(tuned, rule=rule), points, out)
+    described = {"method": learned.method, "scores": list(names)}
+    result = Result(result.sections, {**result.data, "learned": described})
+    result.show(as_json=out.as_json, beside=out.on_stdout)
+
+
 def _samples(
-    rows: ScoreTable, model: ModelOptions, split: HoldoutOptions
+    rows: ScoreTable,
+    model: ModelOptions,
+    split: HoldoutOptions,
+    names: tuple[str, ...] | None = None,
 ) -> tuple[BoolArray | None, Sample, Sample | None]:
     """Return which rows are held out, the rows to tune on, and those held out if any are."""
-    names = rows.tuned_scores
+    names = rows.tuned_scores if names is None else names
     with Progress("sorting out the rows"):
         whole = rows.sample(names)
         model.check_ood(whole.n_ood, rows.options.ood)
@@ -192,24 +319,33 @@ def _samples(
         return held, *rows.split(names, held)
 
 
-def _counts(sample: Sample, search: SearchOptions) -> OperatingTable:
+def _counts(
+    sample: Sample, data: DataOptions, group: str | None, search: SearchOptions
+) -> OperatingTable:
     """Return operating points to tune from, with rules for the columns as they are."""
     from demur.guarantees.operating_tables import operating_table
 
     with Progress("counting"):
-        return operating_table(sample, directions=search.allowed, search=search.search)
+        table = operating_table(sample, directions=search.allowed, search=search.search)
+    card = None if table.card is None else table.card.with_entries(**_read_columns(data, group))
+    return replace(table, card=card)
 
 
-def _finish(tuned: Tuning, points: Points, out: OutputOptions) -> None:
-    """Save the rule and show what it does."""
+def _finish(
+    tuned: Tuning, points: Points, out: OutputOptions, work: Mapping[str, Any] | None = None
+) -> None:
+    """Save the rule and show what it does; `work` is what an engine did, for --json."""
     rule = tuned.rule
     out.save(rule.to_json)
     if rule.confidence:
         note(
             "the rule reads the raw columns: confidences "
-            f"({', '.join(rule.confidence)}) have a negative weight"
+            f"({', '.join(rule.confidence)}) have a "
+            f"{'limit from below' if isinstance(rule, BoxRule) else 'negative weight'}"
         )
-    _result(rule, tuned, points, out).show(as_json=out.as_json, beside=out.on_stdout)
+    result = _result(rule, tuned, points, out)
+    result = replace(result, data={**result.data, **(work or {})})
+    result.show(as_json=out.as_json, beside=out.on_stdout)
 
 
 def _result(rule: Rule, tuned: Tuning, points: Points, out: OutputOptions) -> Result:
@@ -244,6 +380,8 @@ def _result(rule: Rule, tuned: Tuning, points: Points, out: OutputOptions) -> Re
 
 
 def _weights(rule: Rule) -> str:
+    if isinstance(rule, BoxRule):
+        return f"limits {list(rule.limits)}"
     return f"direction {list(rule.direction)}, threshold {rule.threshold!r}"
 
 
@@ -255,7 +393,7 @@ def _finish_promised(
     promised: CertifiedTuning | InfeasibleError,
     rows: ScoreTable,
     group: str | None,
-    samples: tuple[Sample, Sample | None],
+    test: Sample | None,
     prior: Bound | None,
     out: OutputOptions,
 ) -> None:
@@ -263,28 +401,15 @@ def _finish_promised(
     with infeasible_as_json(out.as_json):
         if isinstance(promised, InfeasibleError):
             raise promised
-    train, test = samples
     points: Points = {}
     if test is not None:
         fresh = evaluate(promised.rule, test, model=promised.model, ood_prior=prior)
         points = {"held out": (fresh, test)}
-    # All rows that learned and tested it made the rule, and the bounds are those asked for.
-    card = Card.of_tuning(train, promised.model, promised.point)
-    card = card.with_entries(points={"certified": _promise_data(promised)})
     seen = {kind: point for kind, (point, _) in points.items()}
-    rule = _described(promised.rule, rows.options, group, seen, card=card)
+    rule = _described(promised.rule, rows.options, group, seen)
     out.save(rule.to_json)
     result = _promised_result(replace(promised, rule=rule), points, out)
     result.show(as_json=out.as_json, beside=out.on_stdout)
-
-
-def _promise_data(promised: CertifiedTuning) -> dict[str, float]:
-    """Return what is promised, under the names of the rates."""
-    data: dict[str, float] = {bound.quantity: float(bound.value) for bound in promised.model.bounds}
-    data |= {"selective_risk": promised.selective_risk, "confidence": promised.confidence}
-    if promised.expected_cost is not None:
-        data["expected_cost"] = promised.expected_cost
-    return {name: value for name, value in data.items() if not math.isnan(value)}
 
 
 def _promised_result(promised: CertifiedTuning, points: Points, out: OutputOptions) -> Result:
@@ -318,7 +443,7 @@ def _promised_result(promised: CertifiedTuning, points: Points, out: OutputOptio
 def _promise(promised: CertifiedTuning) -> str:
     """Return what is promised; a rule that accepts nothing has no selective risk."""
     from demur.core.wording import at_most_text
-    from demur.guarantees.requirements import asked_text
+    from demur.guarantees.bound_tests import asked_text
 
     said = []
     if promised.model.bounds:
@@ -330,22 +455,25 @@ def _promise(promised: CertifiedTuning) -> str:
     return ", and ".join(said)
 
 
+def _read_columns(data: DataOptions, group: str | None) -> dict[str, Any]:
+    """Return the entries of a card that tell how the rows were read."""
+    entries: dict[str, Any] = {"columns": data.roles(group)}
+    if data.label and data.loss_function != "zero_one":
+        entries["loss_function"] = data.loss_function
+    return entries
+
+
 def _described(
     rule: Rule,
     data: DataOptions,
     group: str | None,
     points: dict[str, OperatingPoint],
-    *,
-    card: Card | None = None,
 ) -> Rule:
     """Return a rule whose card also says which columns were read, and what was seen."""
-    known = card or rule.card
+    known = rule.card
     if known is None:
         return rule
-    entries: dict[str, Any] = {"columns": data.roles(group)}
-    if data.label and data.loss_function != "zero_one":
-        entries["loss_function"] = data.loss_function
-    known = known.with_entries(**entries)
+    known = known.with_entries(**_read_columns(data, group))
     for kind, point in points.items():
         known = known.with_point(kind, point_data(point))  # type: ignore[arg-type]
     return replace(rule, card=known)

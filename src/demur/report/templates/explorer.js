@@ -1,144 +1,217 @@
-// Sliders, the numbers of the shown rule, and what to copy.
+// The explorer: what is asked for, the rule that is best for it, and its numbers.
 
 const byId = (id) => document.getElementById(id);
+const all = (selector) => [...document.querySelectorAll(selector)];
 
 class Explorer {
   constructor(data) {
     this.data = data;
+    // A risk is a share of wrong answers, or a mean loss in units of its own.
+    if (!data.zeroOne) Object.assign(CONTROLS.risk, { scale: "cost", percent: false });
     this.book = new RuleBook(data.rules);
     this.plots = new Plots(this.book, data);
-    this.sliders = Object.fromEntries([...document.querySelectorAll("#controls input[type=range]")].map((s) => [s.name, s]));
-    this.modes = [...document.querySelectorAll("#controls input[name=mode]")];
-    this.reset();
-    byId("controls").addEventListener("input", (event) => this.changed(event.target));
-    byId("controls").addEventListener("submit", (event) => event.preventDefault());
-    byId("reset").addEventListener("click", () => { this.reset(); this.update(); });
-    for (const button of document.querySelectorAll("button[data-copy]")) button.addEventListener("click", () => copy(button));
-    this.listenToSurface();
+    this.first = Asked.start(data);
+    this.history = new History(this.first);
+    this.pinned = null;
+    this.controls = new Controls(this.first, data, (state, settled) => this.ask(state, settled));
+    this.listen();
+    this.plots.draw();
+    this.readAddress();
+    new Pointing(this.plots, this);
     this.watchWidth();
   }
 
-  get mode() { return this.modes.find((m) => m.checked).value; }
+  get asked() { return this.current ?? this.history.state; }
+  get mode() { return this.asked.mode; }
+  get prior() { return this.asked.values.prior?.value ?? 0; }
 
-  reset() {
-    for (const [name, value] of Object.entries(this.data.start)) if (this.sliders[name]) this.sliders[name].value = value;
-    for (const mode of this.modes) mode.checked = mode.value === this.data.mode;
-  }
-
-  changed(input) {
-    // Accepting an OOD input cannot be cheaper than rejecting it: one slider pushes the other.
-    const { acceptOod, rejectOod } = this.sliders;
-    if (acceptOod && Number(acceptOod.value) < Number(rejectOod.value)) {
-      if (input === acceptOod) rejectOod.value = acceptOod.value;
-      else acceptOod.value = rejectOod.value;
+  listen() {
+    byId("reset").addEventListener("click", () => this.ask(this.first, true));
+    byId("undo").addEventListener("click", () => this.ask(this.history.undo()));
+    byId("redo").addEventListener("click", () => this.ask(this.history.redo()));
+    byId("pin").addEventListener("click", () => this.pin());
+    for (const button of all("button[data-copy]")) button.addEventListener("click", () => copyText(button, byId(button.dataset.copy).textContent));
+    byId("copy-link").addEventListener("click", (event) => copyText(event.target, location.href));
+    byId("save-rule").addEventListener("click", () => download("rule.json", "application/json", this.ruleFile()));
+    for (const button of all("button[data-csv]")) {
+      button.addEventListener("click", () => download(`${button.dataset.csv}.csv`, "text/csv", csvOf(button.parentElement.querySelector("table"))));
     }
-    // There is one prior, shown beside both models that use it.
-    if (input === this.sliders.prior && this.sliders.costPrior) this.sliders.costPrior.value = input.value;
-    if (input === this.sliders.costPrior && this.sliders.prior) this.sliders.prior.value = input.value;
-    if (!this.waiting) {
-      this.waiting = true;
-      requestAnimationFrame(() => { this.waiting = false; this.update(); });
-    }
+    byId("dialect")?.addEventListener("change", () => this.fillCopies(this.shown));
+    for (const [k, id] of ["nearest-0", "nearest-1"].entries()) byId(id).addEventListener("click", () => this.ask(this.nearest[k][1], true));
+    addEventListener("hashchange", () => { if (location.hash !== this.address) this.readAddress(); });
   }
 
-  // Where a slider stands, in its whole steps.
-  value(name) { return this.sliders[name] ? Number(this.sliders[name].value) : 0; }
-
-  // What the sliders of the chosen model stand for.
-  values() {
-    const cost = (name) => Number(tidy(this.value(name) * this.data.costUnit));
-    return {
-      tprfpr: () => ({ tpr: this.value("tpr") / 100, fpr: this.value("fpr") / 100 }),
-      pr: () => ({ precision: this.value("precision") / 1000, recall: this.value("recall") / 100, prior: this.prior }),
-      cost: () => ({ rejectId: cost("rejectId"), acceptOod: cost("acceptOod"), rejectOod: cost("rejectOod"), prior: this.prior }),
-    }[this.mode]();
+  // Ask for something: as a step of a drag, or settled, so that undo comes back to it.
+  ask(state, settled = false) {
+    this.current = state;
+    clearTimeout(this.settling);
+    const settle = () => { this.history.push(this.current); this.writeAddress(); this.showHistory(); };
+    if (settled) settle(); else this.settling = setTimeout(settle, 350);
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => { this.waiting = false; this.update(); });
   }
 
-  get prior() { return this.value(this.mode === "cost" ? "costPrior" : "prior") / 1000; }
+  readAddress() {
+    const pinned = Asked.fromHash(location.hash, this.first, "pin.");
+    if (pinned) this.pinned = { asked: pinned, rule: this.choose(pinned) };
+    this.ask(Asked.fromHash(location.hash, this.first) ?? this.first, true);
+    this.history.states = [this.current];
+    this.history.at = 0;
+    this.showHistory();
+  }
 
-  choose() {
-    if (this.mode === "tprfpr") return this.book.atLevels(this.value("tpr"), this.data.hasOod ? this.value("fpr") : 100);
-    if (this.mode === "pr") return this.book.atPrecision(this.value("recall"), this.value("precision"), this.value("prior"));
-    return this.book.atCosts(this.values());
+  writeAddress() {
+    const { asked } = this;
+    const pinned = this.pinned ? this.pinned.asked.toHash("pin.") : "";
+    const text = [asked.isStart ? "" : asked.toHash(), pinned].filter(Boolean).join("&");
+    this.address = text ? `#${text}` : "";
+    history.replaceState(null, "", this.address || location.pathname + location.search);
+  }
+
+  showHistory() {
+    byId("undo").disabled = !this.history.canUndo;
+    byId("redo").disabled = !this.history.canRedo;
+  }
+
+  choose(asked) {
+    if (asked.isStart && !this.data.unmet) return this.book.start;
+    return this.book.best(lowered(asked.mode, asked.values, this.book));
   }
 
   update() {
-    const shown = this.choose();
-    for (const group of document.querySelectorAll(".sliders")) group.hidden = group.dataset.mode !== this.mode;
-    for (const slider of Object.values(this.sliders)) this.label(slider);
+    const shown = this.choose(this.asked);
+    this.shown = shown;
+    this.controls.show(this.asked);
     byId("explorer").dataset.rule = shown;
-    byId("kind").textContent = shown < 0 ? "Relax a bound, or add a second score." : this.kind();
+    byId("result").classList.toggle("infeasible", shown < 0);
+    byId("shown-rule").replaceChildren();
+    if (shown < 0) byId("shown-rule").textContent = "no rule meets these bounds";
+    else fillParts(byId("shown-rule"), ["accept when ", ...this.parts(shown)]);
+    byId("kind").textContent = this.kind(shown);
+    byId("sentence").textContent = this.sentence(shown);
+    this.showNearest(shown);
     this.fillTable(shown);
     this.fillCopies(shown);
-    byId("shown-rule").textContent = shown < 0 ? "no rule meets these bounds" : `accept when ${this.inWords(shown)}`;
-    byId("result").classList.toggle("infeasible", shown < 0);
     this.plots.show(shown, {
       prior: this.prior,
       maxFpr: this.maxFpr(shown),
-      bounds: this.mode === "tprfpr" && this.data.hasOod ? [this.value("tpr") / 100, this.value("fpr") / 100] : null,
+      pinned: this.pinned ? this.pinned.rule : -1,
+      bounds: this.mode === "tprfpr" && this.data.hasOod ? [this.asked.values.tpr.value, this.asked.values.fpr.value] : null,
     });
-    byId("sentence").textContent = this.sentence(shown);
     // Screen readers hear the outcome once the slider rests, not every step of the way.
     clearTimeout(this.speaking);
     this.speaking = setTimeout(() => { byId("status").textContent = this.sentence(shown); }, 250);
   }
 
-  inWords(i) { return ruleText(this.book.direction(i), this.book.threshold(i), this.data.scores); }
+  parts(i) { return ruleParts(this.book.direction(i), this.book.threshold(i), this.data.scores, this.book.digits[i]); }
 
   maxFpr(shown) {
     if (!this.data.hasOod) return 1;
-    if (this.mode === "tprfpr") return this.value("fpr") / 100;
+    if (ASKED[this.mode].includes("fpr")) return this.asked.values.fpr.value;
     return shown < 0 ? 1 : this.book.tuned.boundedFpr(shown, this.book.worst);
   }
 
-  label(slider) {
-    const value = Number(slider.value);
-    const shares = { tpr: 100, fpr: 100, recall: 100, precision: 1000, prior: 1000, costPrior: 1000 };
-    const digits = shares[slider.name] === 1000 ? 1 : 0;
-    const text = slider.name in shares ? percent(value / shares[slider.name], digits) : tidy(value * this.data.costUnit);
-    byId(`out-${slider.name}`).textContent = text;
-    slider.setAttribute("aria-valuetext", text);
+  kind(shown) {
+    if (this.asked.isStart && shown >= 0) return `The rule that this page is about. ${this.data.about}`;
+    if (shown < 0) return "Relax a bound, or add a second score.";
+    if (this.data.complete) {
+      const of = this.data.exact ? "Exact optimum" : "Best on the grid of angles";
+      return `${of} for ${askedText(this.mode, this.asked.values, this.book.worst)}${this.data.widest ? ": the rule that demur tune returns." : ", by its counts: demur tune puts its boundary into the widest gap."}`;
+    }
+    const least = this.leastRisk();
+    const size = this.book.size.toLocaleString("en");
+    const bracket = least === null ? "" : least >= 0 && this.book.order(least, shown) === 0
+      ? " No rule has less risk." : ` No rule has less risk than ${this.riskText(this.book.tuned.risk(least))}.`;
+    return `Best of the ${size} rules in this page.${bracket} The command below finds the exact optimum.`;
   }
 
-  kind() {
-    if (this.mode === "tprfpr") {
-      return this.data.exact
-        ? "Exact optimum for these bounds: demur tune finds a rule with these very counts."
-        : "Best on the grid of angles for these bounds.";
-    }
-    return `Best of the ${this.book.size.toLocaleString("en")} rules embedded in this page, by their exact counts. The command below finds the exact optimum.`;
+  // The best rule at the whole per cents around the bounds: a bound on what any rule can do.
+  leastRisk() {
+    if (this.mode !== "tprfpr") return null;
+    const { tpr, fpr } = this.asked.values;
+    const down = new Decimal((tpr.digits * 100n) / tpr.unit, 2);
+    const up = fpr && new Decimal(ceilDivide(fpr.digits * 100n, fpr.unit), 2);
+    return this.book.best(lowered("tprfpr", { tpr: down, fpr: up }, this.book));
   }
 
   sentence(i) {
     if (i < 0) return this.unable();
-    const { tuned } = this.book;
+    const { tuned, worst } = this.book;
     if (tuned.id[i] === 0) return "Rejecting every input is cheapest.";
-    const ood = this.data.hasOod ? ` and ${amount(tuned.ood[i])} of ${amount(tuned.oodTotal)} OOD rows` : "";
-    return `Accepts ${amount(tuned.id[i])} of ${amount(tuned.totals.id)} ID${ood}, selective risk ${this.riskText(tuned.risk(i))}.`;
+    const ood = this.data.hasOod ? ` and ${amount(tuned.ood[i] * tuned.unit.ood)} of ${amount(tuned.oodTotal * tuned.unit.ood)} OOD` : "";
+    const most = worst && this.data.hasOod ? `; FPR of the worst set ${percent(tuned.boundedFpr(i, true), 2)}` : "";
+    return `Accepts ${amount(tuned.id[i] * tuned.unit.id)} of ${amount(tuned.totals.id * tuned.unit.id)} ID${ood} tuning rows, selective risk ${this.riskText(tuned.risk(i))}${most}.`;
   }
 
-  // What is possible instead, as `demur tune` would say.
+  // What is possible instead, as `demur tune` would say; the nearest bounds that can be met.
   unable() {
-    const { book } = this;
-    if (this.mode === "tprfpr") {
-      const most = book.mostTpr((i) => !(book.tuned.boundedFpr(i, book.worst) > this.value("fpr") / 100 + 1e-12));
-      let least = 0;
-      while (least <= 100 && book.atLevels(this.value("tpr"), least) < 0) least++;
-      const other = least > 100 ? "no rule has such a TPR" : `at this TPR the FPR must be at least about ${least} %`;
-      return `No rule meets these bounds: at this FPR the largest TPR is ${percent(most)}; ${other}.`;
+    const said = this.nearestBounds().map(([text]) => text);
+    return `No rule${this.data.complete ? "" : " in this page"} meets ${askedText(this.mode, this.asked.values, this.book.worst)}: ${said.join("; ")}.`;
+  }
+
+  // Each bound by itself, moved to the best that the other one leaves.
+  nearestBounds() {
+    const { tuned: t, worst } = this.book;
+    const shares = {
+      tpr: ["the largest TPR is", (i) => -t.tpr(i), (i) => floorShare(t.id[i], t.totals.id)],
+      recall: ["the largest recall is", (i) => -t.tpr(i), (i) => floorShare(t.id[i], t.totals.id)],
+      precision: ["the largest precision is", (i) => -t.precision(i, this.prior, worst), (i) => rounded(t.precision(i, this.prior, worst), false)],
+      fpr: ["the least FPR is", (i) => t.boundedFpr(i, worst), (i) => rounded(t.boundedFpr(i, worst), true)],
+      risk: ["the least selective risk is", (i) => t.risk(i), (i) => rounded(t.risk(i), true)],
+    };
+    const names = ASKED[this.mode].filter((name) => shares[name] && this.asked.values[name]);
+    return [...names].sort((a) => (a === "tpr" || a === "recall" ? -1 : 0)).map((name) => this.suggestion(name, ...shares[name])).filter(Boolean);
+  }
+
+  suggestion(name, text, worse, decimal) {
+    const { book, mode, asked } = this;
+    const only = (value) => lowered(mode, { ...asked.values, [name]: value }, book);
+    const free = { ...only({ risk: ZERO, fpr: ONE }[name] ?? ZERO), ...(name === "risk" ? { risk: null } : {}) };
+    let best = -1;
+    for (let i = 0; i < book.choices; i++) if (book.meets(i, free) && (best < 0 || worse(i) < worse(best))) best = i;
+    if (best < 0) return null;
+    const value = decimal(best);
+    const what = mode === "risk" || name === "tpr" || name === "recall" ? "with the other bound" : "at this share of ID";
+    const met = book.best(only(value)) >= 0;
+    return [`${what} ${text} ${valueText(name, value)}`, met ? asked.with({ values: { [name]: value } }) : null, name];
+  }
+
+  showNearest(i) {
+    this.nearest = i < 0 ? this.nearestBounds().filter(([, asked]) => asked) : [];
+    const signs = { tpr: "TPR ≥", recall: "recall ≥", fpr: "FPR ≤", precision: "precision ≥", risk: "selective risk ≤" };
+    for (const [k, id] of ["nearest-0", "nearest-1"].entries()) {
+      const button = byId(id);
+      button.hidden = !this.nearest[k];
+      if (!this.nearest[k]) continue;
+      const [, asked, name] = this.nearest[k];
+      button.textContent = `Ask for ${signs[name]} ${valueText(name, asked.values[name])}`;
     }
-    const most = book.mostTpr((i) => book.meetsPrecision(i, this.value("precision"), this.value("prior")));
-    return `No embedded rule meets these bounds: at this precision the largest recall is ${percent(most)}.`;
   }
 
   riskText(risk) { return this.data.zeroOne ? percent(risk, 2) : Number.isFinite(risk) ? risk.toPrecision(4) : "undefined"; }
 
+  pin() {
+    this.pinned = this.pinned ? null : { asked: this.asked, rule: this.shown };
+    this.writeAddress();
+    this.update();
+  }
+
   fillTable(i) {
-    for (const [counts, column] of [[this.book.tuned, "tuned"], [this.book.held, "held"]]) {
-      if (counts) for (const [name, [value, text]] of Object.entries(this.numbers(counts, i))) this.fill(`${name}-${column}`, value, text);
+    const { book, pinned } = this;
+    byId("pin").textContent = pinned ? "Unpin" : "Pin this rule";
+    for (const cell of all(".pinned-column")) cell.hidden = !pinned;
+    byId("pinned-rule").hidden = !pinned;
+    if (pinned) fillParts(byId("pinned-rule"), ["Pinned: ", ...(pinned.rule < 0 ? ["no rule"] : this.parts(pinned.rule))]);
+    for (const [counts, column] of [[book.tuned, "tuned"], [book.held, "held"]]) {
+      if (!counts) continue;
+      for (const [name, [value, text]] of Object.entries(this.numbers(counts, i))) this.fill(`${name}-${column}`, value, text);
+      if (!pinned) continue;
+      for (const [name, [value, text]] of Object.entries(this.numbers(counts, pinned.rule))) this.fill(`${name}-${column}-pinned`, value, text);
     }
-    byId("row-precision").hidden = this.mode !== "pr";
     byId("row-cost").hidden = this.mode !== "cost";
+    const at = byId("prior-shown");
+    if (at) at.textContent = `${this.asked.values.prior.shifted(2)}\u00a0%`;
   }
 
   fill(id, value, text) {
@@ -155,87 +228,99 @@ class Explorer {
     const share = (value) => rate(value, percent(value, 2));
     const whole = (value) => rate(value, Number.isFinite(value) ? amount(value) : "–");
     const risk = of(() => counts.risk(i));
-    const cost = of(() => (this.mode === "cost" ? counts.cost(i, this.values()) : NaN));
+    const { unit } = counts;
+    const cost = of(() => (this.mode === "cost" ? counts.cost(i, this.numbersAsked()) : NaN));
     const found = {
       tpr: share(of(() => counts.tpr(i))),
       fpr: share(of(() => counts.fpr(i))),
+      worst: share(of(() => counts.boundedFpr(i, true))),
       risk: rate(risk, this.riskText(risk)),
-      precision: share(of(() => counts.precision(i, this.prior))),
+      precision: share(of(() => counts.precision(i, this.prior, this.book.worst))),
       cost: rate(cost, Number.isFinite(cost) ? cost.toPrecision(5) : "–"),
-      "accepted-id": whole(of(() => counts.id[i])),
-      "rejected-id": whole(of(() => counts.totals.id - counts.id[i])),
-      "accepted-ood": whole(of(() => counts.ood[i])),
-      "rejected-ood": whole(of(() => counts.oodTotal - counts.ood[i])),
-      "accepted-loss": whole(of(() => counts.loss[i])),
+      "accepted-id": whole(of(() => counts.id[i] * unit.id)),
+      "rejected-id": whole(of(() => (counts.totals.id - counts.id[i]) * unit.id)),
+      "accepted-ood": whole(of(() => counts.ood[i] * unit.ood)),
+      "rejected-ood": whole(of(() => (counts.oodTotal - counts.ood[i]) * unit.ood)),
+      "accepted-loss": whole(of(() => counts.loss[i] * unit.loss)),
     };
     counts.sets.forEach((_, s) => { found[`set${s}`] = share(of(() => counts.setFpr(i, s))); });
     return found;
   }
 
-  fillCopies(i) {
-    const [options, model] = modelTexts(this.mode, this.values(), this.data.hasOod);
-    byId("copy-command").textContent = `${this.data.command} ${options}`;
-    byId("copy-tune").textContent = `dm.tune(sample, ${model}${this.data.arguments}).rule`;
-    byId("copy-rule").textContent = i < 0 ? "" : ruleCode(
-      this.book.direction(i), this.book.threshold(i), this.data.named ? this.data.scores : null);
-    for (const row of document.querySelectorAll("[data-needs-rule]")) row.hidden = i < 0;
+  numbersAsked() {
+    const found = { accept_ood: 0, reject_ood: 0, prior: 0 };
+    for (const [name, value] of Object.entries(this.asked.values)) found[name] = value.value;
+    return found;
   }
 
-  // A mouse may pick both bounds at once; a finger that scrolls the page must not.
-  listenToSurface() {
-    const svg = byId("plot-surface");
-    if (!svg) return;
-    const pick = (event) => {
-      const chart = this.plots.charts.surface;
-      const rect = svg.getBoundingClientRect();
-      const scale = svg.viewBox.baseVal.width / rect.width;
-      const share = (at, from, size) => Math.round(100 * Math.min(1, Math.max(0, (at * scale - from) / size)));
-      this.sliders.fpr.value = share(event.clientX - rect.left, chart.box.x, chart.box.width);
-      this.sliders.tpr.value = 100 - share(event.clientY - rect.top, chart.box.y, chart.box.height);
-      for (const mode of this.modes) mode.checked = mode.value === "tprfpr";
-      this.changed(this.sliders.tpr);
-    };
-    svg.addEventListener("click", pick);
-    svg.addEventListener("pointermove", (event) => {
-      if (event.buttons === 1 && event.pointerType !== "touch") pick(event);
-    });
+  fillCopies(i) {
+    const [options, model] = (this.asked.isStart && this.data.asked) || modelTexts(this.mode, this.asked.values);
+    const sure = this.asked.isStart ? this.data.guarantee : null;
+    const promised = sure === null ? "" : ` --guarantee ${sure}`;
+    byId("copy-command").textContent = this.data.command ? `${this.data.command} ${options}${promised}` : "";
+    byId("copy-tune").textContent = sure === null
+      ? `dm.tune(sample, ${model}${this.data.arguments}).rule`
+      : `dm.guarantees.tune_certified(sample, ${model}, confidence=${sure}${this.data.arguments}).rule`;
+    for (const row of all("[data-needs-rule]")) row.hidden = i < 0;
+    byId("save-rule").disabled = i < 0;
+    byId("pin").disabled = i < 0 && !this.pinned;
+    if (i < 0) return;
+    const [direction, threshold] = [this.book.direction(i), this.book.threshold(i)];
+    byId("copy-rule").textContent = ruleCode(direction, threshold, this.data.named ? this.data.scores : null, this.data.confidence);
+    if (this.data.sql) byId("copy-sql").textContent = sqlText(this.data.sql[byId("dialect").value], direction, threshold);
+  }
+
+  ruleFile() {
+    const i = this.shown;
+    const t = this.book.tuned;
+    const point = { tpr: t.tpr(i), selective_risk: t.risk(i) };
+    if (this.data.hasOod) point.fpr = t.fpr(i);
+    if (!Number.isFinite(point.selective_risk)) delete point.selective_risk;
+    const asked = this.asked.isStart ? null : this.modelData();
+    return ruleFile(this.data, this.book.direction(i), this.book.threshold(i), asked, point);
+  }
+
+  // The model as rule files name it.
+  modelData() {
+    const { mode } = this;
+    const found = { name: MODELS[mode] };
+    for (const key of ASKED[mode]) if (this.asked.values[key]) found[CONTROLS[key].argument] = this.asked.values[key].value;
+    if (mode === "tprfpr" || mode === "risk") found.max_fpr ??= 1;
+    if (mode === "cost") return { accept_ood: 1, reject_ood: 0, ood_prior: 0, ...found };
+    return found;
   }
 
   watchWidth() {
     let width = 0;
     const watch = new ResizeObserver(() => {
-      const now = byId("plots").clientWidth;
+      const now = byId("explorer").clientWidth;
       if (now === width) return;
       width = now;
       this.plots.draw();
       this.update();
     });
-    watch.observe(byId("plots"));
+    watch.observe(byId("explorer"));
   }
 }
 
-async function copy(button) {
-  const source = byId(button.dataset.copy);
-  try {
-    await navigator.clipboard.writeText(source.textContent);
-  } catch {
-    const range = document.createRange();
-    range.selectNodeContents(source);
-    getSelection().removeAllRanges();
-    getSelection().addRange(range);
-    document.execCommand("copy");
-  }
-  button.textContent = "Copied";
-  byId("copied").textContent = "Copied to the clipboard.";
-  setTimeout(() => { button.textContent = "Copy"; byId("copied").textContent = ""; }, 1500);
+// The largest decimal with six places that is at most part / whole.
+function floorShare(part, whole) { return new Decimal((BigInt(part) * 10n ** 6n) / BigInt(whole), 6); }
+
+// A decimal with six places on the safe side of a float.
+function rounded(value, up) {
+  const scaled = value * 1e6;
+  return new Decimal(BigInt(up ? Math.ceil(scaled - 1e-7) : Math.floor(scaled + 1e-7)), 6);
 }
 
 function readData() {
   const data = JSON.parse(byId("data").textContent);
-  const { scatter } = data;
-  scatter.points = scatter.points.map(unpack);
-  scatter.density = scatter.density.map(unpack);
+  const { rows } = data;
+  rows.points = rows.points.map(unpack);
+  for (const key of ["density", "histogram"]) {
+    if (rows[key]) for (const kind of Object.keys(rows[key])) rows[key][kind] = rows[key][kind].map(unpack);
+  }
   return data;
 }
 
+document.documentElement.classList.add("scripted");
 new Explorer(readData());

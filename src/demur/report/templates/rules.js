@@ -1,31 +1,37 @@
-// The embedded rules and the choice among them. Nothing here touches the page.
+// The embedded rules and their counts. Nothing here touches the page.
 
 function unpack(packed) {
   const bytes = Uint8Array.from(atob(packed.data), (c) => c.charCodeAt(0));
-  const kinds = { i4: Int32Array, f4: Float32Array, f8: Float64Array };
+  const kinds = { u1: Uint8Array, i4: Int32Array, f4: Float32Array, f8: Float64Array };
   return new kinds[packed.type](bytes.buffer);
 }
 
-// Accepted weights of every rule on one sample, and the totals they are shares of.
+// What every rule accepts of one sample, in whole units of mass, and what one unit weighs.
 class Counted {
   constructor(raw) {
     this.id = unpack(raw.id);
     this.loss = unpack(raw.loss);
     this.sets = raw.sets.map(unpack);
     this.totals = raw.totals;
-    this.ood = this.id.map((_, i) => this.sets.reduce((sum, set) => sum + set[i], 0));
+    // Sums of masses are whole numbers below 2 ** 53, which 64-bit floats hold and 32 bits do not.
+    this.ood = Float64Array.from(this.id, (_, i) => this.sets.reduce((sum, set) => sum + set[i], 0));
     this.oodTotal = this.totals.sets.reduce((a, b) => a + b, 0);
+    this.unit = { id: 2 ** -raw.exponents.id, ood: 2 ** -raw.exponents.ood, loss: 2 ** -raw.exponents.loss };
+    this.exponents = raw.exponents;
+    this.rounding = raw.rounding;
   }
 
   tpr(i) { return this.id[i] / this.totals.id; }
   fpr(i) { return this.ood[i] / this.oodTotal; }
-  risk(i) { return this.loss[i] / this.id[i]; }
+  risk(i) { return (this.loss[i] * this.unit.loss) / (this.id[i] * this.unit.id); }
   setFpr(i, s) { return this.sets[s][i] / this.totals.sets[s]; }
 
-  // The FPR that a bound is about: of all OOD rows, or the largest of a set.
+  // The FPR that a bound is about: of all OOD rows together, or the largest of a set.
   boundedFpr(i, worst) {
     if (!worst) return this.fpr(i);
-    return Math.max(...this.sets.map((_, s) => (this.totals.sets[s] ? this.setFpr(i, s) : 0)));
+    let most = 0;
+    for (let s = 0; s < this.sets.length; s++) if (this.totals.sets[s]) most = Math.max(most, this.setFpr(i, s));
+    return most;
   }
 
   precision(i, prior, worst = false) {
@@ -34,9 +40,9 @@ class Counted {
   }
 
   cost(i, c) {
-    const id = this.loss[i] / this.totals.id + c.rejectId * (1 - this.tpr(i));
+    const id = (this.loss[i] * this.unit.loss) / (this.totals.id * this.unit.id) + c.reject_id * (1 - this.tpr(i));
     if (c.prior === 0) return id;
-    return (1 - c.prior) * id + c.prior * (c.acceptOod * this.fpr(i) + c.rejectOod * (1 - this.fpr(i)));
+    return (1 - c.prior) * id + c.prior * (c.accept_ood * this.fpr(i) + c.reject_ood * (1 - this.fpr(i)));
   }
 }
 
@@ -46,63 +52,67 @@ class RuleBook {
     this.size = this.columns[0].length;
     this.tuned = new Counted(raw.tuned);
     this.held = raw.held && new Counted(raw.held);
-    this.cells = unpack(raw.cells);
+    this.digits = unpack(raw.digits);
     this.start = raw.start;
     this.worst = raw.worst;
-    this.whole = raw.whole;
+    // OOD masses that a bound is about, each with its total.
+    const { tuned } = this;
+    this.groups = this.worst
+      ? tuned.sets.map((set, s) => [set, tuned.totals.sets[s]])
+      : [[tuned.ood, tuned.oodTotal]];
+    // The rule that the page is about need not be best for anything, and then is not to be chosen.
+    this.choices = raw.optimum ? this.size : this.size - 1;
   }
 
   direction(i) { return this.columns.slice(0, -1).map((column) => column[i]); }
   threshold(i) { return this.columns[this.columns.length - 1][i]; }
 
-  // The frontier: the best rule for bounds in per cent, -1 if none meets them.
-  atLevels(tpr, fpr) { return this.cells[tpr * 101 + fpr]; }
-
-  // Least selective risk, then largest TPR, then least FPR, among the rules that `meets` keeps.
-  leastRisk(meets) {
-    const t = this.tuned;
+  // The best rule under a program, -1 if none meets its bounds.
+  best(program) {
+    if (program.costs) return this.leastCost(program.costs);
+    const order = program.most ? (i, j) => this.orderByMost(i, j) : (i, j) => this.order(i, j);
     let best = -1;
-    for (let i = 0; i < this.size; i++) {
-      if (t.id[i] === 0 || !meets(i)) continue;
-      if (best < 0) { best = i; continue; }
-      const order = t.risk(i) - t.risk(best) || t.id[best] - t.id[i] || t.ood[i] - t.ood[best];
-      if (order < 0) best = i;
+    for (let i = 0; i < this.choices; i++) {
+      if (this.meets(i, program) && (best < 0 || order(i, best) < 0)) best = i;
     }
     return best;
   }
 
-  // Recall in per cent, precision and prior in thousandths.
-  atPrecision(recall, precision, prior) {
-    return this.leastRisk((i) => this.meetsRecall(i, recall) && this.meetsPrecision(i, precision, prior));
+  meets(i, program) {
+    if (this.tuned.id[i] < program.minId) return false;
+    if (program.risk && !atMost(this.tuned.loss[i], this.tuned.id[i], program.risk)) return false;
+    return this.groups.every(([ood], s) => ood[i] <= program.maxOod[s]
+      && (!program.ratio || atMost(ood[i], this.tuned.id[i], program.ratio[s])));
   }
 
-  meetsRecall(i, recall) {
-    // Weights were rounded when they were summed; whole counts were not.
-    const slack = this.whole ? 1 : 1 - 1e-12;
-    return this.tuned.id[i] * 100 >= recall * this.tuned.totals.id * slack;
-  }
-
-  meetsPrecision(i, precision, prior) {
+  // Least selective risk, then largest TPR, then least FPR.
+  order(i, j) {
     const t = this.tuned;
-    const groups = this.worst ? t.sets.map((set, s) => [set[i], t.totals.sets[s]]) : [[t.ood[i], t.oodTotal]];
-    return groups.every(([ood, total]) => this.quotientMet(
-      [1000 - prior, 1000 - precision, t.id[i], total], [prior, precision, ood, t.totals.id]));
+    return compareProducts(t.loss[i], t.id[j], t.loss[j], t.id[i]) || t.id[j] - t.id[i] || t.ood[i] - t.ood[j];
   }
 
-  // Whether one product is at least another; in whole numbers where floats cannot tell.
-  quotientMet(larger, smaller) {
-    const product = (factors) => factors.reduce((a, b) => a * b, 1);
-    const [left, right] = [product(larger), product(smaller)];
-    if (Math.abs(left - right) > 1e-9 * right) return left > right;
-    if (!this.whole) return true;
-    return product2(larger) >= product2(smaller);
-  }
-
-  atCosts(costs) {
+  // Largest TPR, then least FPR, then least loss.
+  orderByMost(i, j) {
     const t = this.tuned;
-    let best = 0;
-    for (let i = 1; i < this.size; i++) {
-      const order = t.cost(i, costs) - t.cost(best, costs) || t.id[best] - t.id[i] || t.ood[i] - t.ood[best];
+    return t.id[j] - t.id[i] || t.ood[i] - t.ood[j] || t.loss[i] - t.loss[j];
+  }
+
+  // Costs in floats, and exactly among those that floats cannot tell apart.
+  leastCost([loss, id, ood]) {
+    const t = this.tuned;
+    const near = [Number(loss), Number(id), Number(ood)];
+    const value = (i) => near[0] * t.loss[i] + near[1] * t.id[i] + near[2] * t.ood[i];
+    const exact = (i) => loss * BigInt(t.loss[i]) + id * BigInt(t.id[i]) + ood * BigInt(t.ood[i]);
+    let least = Infinity;
+    let size = 0;
+    for (let i = 0; i < this.choices; i++) {
+      least = Math.min(least, value(i));
+      size = Math.max(size, Math.abs(near[0] * t.loss[i]) + Math.abs(near[1] * t.id[i]) + Math.abs(near[2] * t.ood[i]));
+    }
+    let best = -1;
+    for (let i = 0; i < this.choices; i++) {
+      if (value(i) > least + 1e-12 * size) continue;
+      const order = best < 0 ? -1 : Number(exact(i) - exact(best)) || t.id[best] - t.id[i] || t.ood[i] - t.ood[best];
       if (order < 0) best = i;
     }
     return best;
@@ -112,9 +122,10 @@ class RuleBook {
   rocStairs() {
     const t = this.tuned;
     const fpr = (i) => t.boundedFpr(i, this.worst);
-    const order = [...this.tuned.id.keys()].sort((a, b) => fpr(a) - fpr(b) || t.id[b] - t.id[a]);
+    const fprs = Float64Array.from(t.id, (_, i) => fpr(i));
+    const order = Uint32Array.from(t.id.keys()).sort((a, b) => fprs[a] - fprs[b] || t.id[b] - t.id[a]);
     let most = 0;
-    return order.filter((i) => t.id[i] > most && (most = t.id[i]));
+    return [...order.filter((i) => t.id[i] > most && (most = t.id[i]))];
   }
 
   // Largest precision for every bound on the recall: rules by falling recall.
@@ -131,23 +142,62 @@ class RuleBook {
   // Least selective risk for every bound on the coverage, with at most this FPR: by falling TPR.
   riskStairs(maxFpr) {
     const t = this.tuned;
-    const within = [...t.id.keys()].filter(
-      (i) => t.id[i] > 0 && !(t.boundedFpr(i, this.worst) > maxFpr + 1e-12));
-    within.sort((a, b) => t.id[b] - t.id[a] || t.risk(a) - t.risk(b));
+    if (!this.byCoverage) {
+      this.risks = Float64Array.from(t.id, (_, i) => t.risk(i));
+      this.fprs = Float64Array.from(t.id, (_, i) => this.oodFpr(i));
+      this.byCoverage = Uint32Array.from(t.id.keys()).filter((i) => t.id[i] > 0)
+        .sort((a, b) => t.id[b] - t.id[a] || this.risks[a] - this.risks[b]);
+    }
+    const found = [];
     let least = Infinity;
-    return within.filter((i) => t.risk(i) < least && ((least = t.risk(i)), true));
+    for (const i of this.byCoverage) {
+      if (this.risks[i] < least && this.fprs[i] <= maxFpr + 1e-12) { found.push(i); least = this.risks[i]; }
+    }
+    return found;
   }
 
-  // What could be had instead, when no rule meets the bounds.
-  mostTpr(meets) {
-    let most = NaN;
-    for (let i = 0; i < this.size; i++) {
-      if (this.tuned.id[i] > 0 && meets(i) && !(this.tuned.tpr(i) <= most)) most = this.tuned.tpr(i);
+  // The best rule for bounds at these levels: a row per TPR, a column per FPR, both rising.
+  surface(tprs, fprs) {
+    const t = this.tuned;
+    const cells = new Int32Array(tprs.length * fprs.length).fill(-1);
+    // How many of the rising levels are below a value.
+    const place = (levels, value) => {
+      let [low, high] = [0, levels.length];
+      while (low < high) { const k = (low + high) >> 1; if (levels[k] < value) low = k + 1; else high = k; }
+      return low;
+    };
+    const put = (cell, i) => { if (cells[cell] < 0 || this.order(i, cells[cell]) < 0) cells[cell] = i; };
+    for (let i = 0; i < this.choices; i++) {
+      if (t.id[i] === 0) continue;
+      const row = place(tprs, t.tpr(i) * (1 + 1e-12) + 1e-15) - 1;
+      const column = place(fprs, this.oodFpr(i) * (1 - 1e-12));
+      if (row >= 0 && column < fprs.length) put(row * fprs.length + column, i);
     }
-    return most;
+    for (let row = tprs.length - 1; row >= 0; row--) {
+      for (let column = 0; column < fprs.length; column++) {
+        const cell = row * fprs.length + column;
+        if (column > 0 && cells[cell - 1] >= 0) put(cell, cells[cell - 1]);
+        if (row + 1 < tprs.length && cells[cell + fprs.length] >= 0) put(cell, cells[cell + fprs.length]);
+      }
+    }
+    return cells;
   }
+
+  oodFpr(i) { return this.tuned.oodTotal ? this.tuned.boundedFpr(i, this.worst) : 0; }
 }
 
-function product2(factors) {
-  return factors.reduce((a, b) => a * BigInt(b), 1n);
+// Compare a * b with c * d, exactly: all are whole numbers.
+function compareProducts(a, b, c, d) {
+  const [left, right] = [a * b, c * d];
+  if (Math.max(left, right) < 2 ** 53) return left - right;
+  if (Math.abs(left - right) > 1e-12 * Math.max(left, right)) return left - right;
+  const exact = BigInt(a) * BigInt(b) - BigInt(c) * BigInt(d);
+  return exact < 0n ? -1 : exact > 0n ? 1 : 0;
+}
+
+// Whether part / whole is at most a fraction [n, d] of big whole numbers.
+function atMost(part, whole, [n, d, quotient]) {
+  const near = part / whole;
+  if (Math.abs(near - quotient) > 1e-12 * quotient) return near < quotient;
+  return BigInt(part) * d <= BigInt(whole) * n;
 }

@@ -15,7 +15,7 @@ from demur.errors import InvalidInputError
 from demur.sources.files import Located
 
 _LAZY = {
-    "POLARS": ("polars", "PolarsSource"),
+    "POLARS": ("frames", "PolarsSource"),
     "DUCKDB": ("duckdb", "DuckDBSource"),
     "DASK": ("dask", "DaskSource"),
     "PYSPARK": ("spark", "SparkSource"),

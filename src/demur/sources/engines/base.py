@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -16,9 +17,19 @@ import numpy as np
 
 from demur._arrays import IntArray
 from demur.core.bins import Axis, Bins
+from demur.core.columns import ScoreColumns
 from demur.core.rule import Rule
-from demur.core.scores import ScoreColumns
-from demur.core.source import MEMORY, Cells, Histogram, Measure, Overview, Rows, Strip, Tally
+from demur.core.source import (
+    MEMORY,
+    Cells,
+    Histogram,
+    Measure,
+    Overview,
+    Rows,
+    Strip,
+    Tally,
+    Work,
+)
 from demur.errors import InvalidInputError
 from demur.sources.counting import CellFinder, HistogramCounter
 from demur.sources.engines import expressions as ex
@@ -31,6 +42,7 @@ from demur.sources.engines.group_sums import (
     overview_of,
     tallies_of,
 )
+from demur.sources.files import FileStamps
 from demur.sources.open import Missing, Roles
 
 _LARGEST = float(np.finfo(np.float64).max)
@@ -39,8 +51,36 @@ _LARGEST = float(np.finfo(np.float64).max)
 class BaseSource:
     """What every source knows before it looks at any row."""
 
+    engine = "memory"
+    """Name of the platform that goes over the rows."""
+
     def __init__(self, columns: ScoreColumns, *, memory: int) -> None:
         self._columns, self._memory = columns, memory
+        self.work = Work(self.engine)
+        self._stamps = FileStamps()
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.score_names)
+        return f"{type(self).__name__}(scores {names}; {self.work.passes} passes so far)"
+
+    def watch_files(self, stamps: FileStamps) -> None:
+        """Refuse passes over files that are not what they were."""
+        self._stamps = stamps
+
+    @contextmanager
+    def _passing(self) -> Iterator[None]:
+        """Go over the rows once more; a change of their files is said before any other failure."""
+        self.work.passes += 1
+        self._stamps.check()
+        try:
+            yield
+        finally:
+            self._stamps.check()
+
+    def _brought(self, rows: Rows) -> Rows:
+        """Return fetched rows, which count."""
+        self.work.fetched += len(rows.loss)
+        return rows
 
     @property
     def columns(self) -> ScoreColumns:
@@ -97,7 +137,7 @@ class LazySource(BaseSource, ABC):
         """Return about so many rows."""
         share = rows / max(self._overview.rows, 1)
         thinned = self._native if share >= 1 else self._thinned(share, seed)
-        drawn = self._standard.rows(nw.from_native(thinned).lazy(), self._overview.sets)
+        drawn = self._standard.rows(nw.from_native(thinned).lazy(), self._overview.sides)
         return self._standard.fetched(self._collect(drawn))
 
     def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
@@ -107,17 +147,45 @@ class LazySource(BaseSource, ABC):
                 f"the rule takes {len(rule.direction)} scores, the source has {len(self._scores)}"
             )
         masses = self._masses(measure)
-        rows = self._standard.rows(self._frame, measure.sets, by=by)
-        value = ex.combined(rule.direction, self._scores)
+        rows = self._standard.rows(self._frame, measure.sides, by=by)
+        value = ex.weighed(rule, [nw.col(name) for name in self._scores])
         within = value <= rule.threshold if rule.tau else value < rule.threshold
         accept = (within & ex.finite(self._scores)).cast(nw.Int64)
         rows = rows.with_columns(accept=accept).with_columns(**masses)
         keys = ["by", "accept", "side"] if by is not None else ["accept", "side"]
         sums = [nw.col(name).sum().cast(nw.Int64) for name in masses]
-        return tallies_of(self._collect(rows.group_by(*keys).agg(*sums)), measure)
+        tallies = tallies_of(self._collect(rows.group_by(*keys).agg(*sums)), measure)
+        check_tallies(self._overview, measure, tallies)
+        return tallies
 
     def _masses(self, measure: Measure) -> dict[str, ex.Expr]:
         return ex.masses(measure, weighted=self._standard.roles.weight is not None)
+
+
+def counted_whole(
+    overview: Overview, measure: Measure, found: Histogram, within: Cells | None
+) -> Histogram:
+    """Return a histogram; refuse one of all rows that holds others than the overview."""
+    if within is None:
+        id_mass, loss_mass, *ood = found.infinite[: 2 + measure.columns]
+        overview.check_counted(
+            measure,
+            id_mass + int(found.id.sum()),
+            sum(ood) + int(found.ood.sum()),
+            loss_mass + int(found.loss.sum()),
+        )
+    return found
+
+
+def check_tallies(overview: Overview, measure: Measure, tallies: Mapping[Any, Tally]) -> None:
+    """Refuse tallies of other rows than those of the overview."""
+    every = tallies.values()
+    overview.check_counted(
+        measure,
+        sum(tally.total_id for tally in every),
+        sum(sum(tally.total_ood) for tally in every),
+        sum(tally.total_loss for tally in every),
+    )
 
 
 class BatchCounting(BaseSource, ABC):
@@ -151,11 +219,23 @@ class BatchCounting(BaseSource, ABC):
             if len(rows.loss) and rows.scores.max() == np.inf:
                 rows = rows.take(np.flatnonzero(np.isfinite(rows.scores).all(axis=1)))
             parts.append(rows.take(finder.rows(rows.scores)))
-        return Rows.joined(parts, self._columns.count)
+        return self._brought(Rows.joined(parts, self._columns.count))
 
 
 class ScannedSource(LazySource, BatchCounting):
     """Rows of a lazy frame whose engine runs in this process and hands them over in batches."""
+
+    def histogram(
+        self,
+        bins: Bins,
+        measure: Measure,
+        *,
+        strips: Sequence[Strip] = (),
+        within: Cells | None = None,
+    ) -> Histogram:
+        """Add up the rows by cell and along strips."""
+        found = super().histogram(bins, measure, strips=strips, within=within)
+        return counted_whole(self._overview, measure, found, within)
 
 
 class PushdownSource(LazySource):
@@ -188,7 +268,7 @@ class PushdownSource(LazySource):
         """
         axes = [_StripAxis(strip) for strip in strips]
         masses = self._masses(measure)
-        rows = self._standard.rows(self._frame, measure.sets)
+        rows = self._standard.rows(self._frame, measure.sides)
         rows, kept = self._with_cell(rows, "cell", bins), nw.lit(True)
         if within is not None:
             rows = self._with_cell(rows, "within", within.bins)
@@ -206,7 +286,8 @@ class PushdownSource(LazySource):
         # Rows that do not count make a group of their own: a filter would compute keys twice.
         groups = counted.group_by("key", "side").agg(*sums)
         thresholds = [axis.threshold for axis in axes]
-        return histogram_of(self._collect(groups), bins, measure, thresholds, self._overview)
+        found = histogram_of(self._collect(groups), bins, measure, thresholds, self._overview)
+        return counted_whole(self._overview, measure, found, within)
 
     def _row_keys(
         self, start: int, axes: Sequence[_StripAxis], kept: ex.Expr
@@ -223,11 +304,11 @@ class PushdownSource(LazySource):
 
     def rows(self, cells: Cells) -> Rows:
         """Return the rows of some cells."""
-        rows = self._standard.rows(self._frame, self._overview.sets)
+        rows = self._standard.rows(self._frame, self._overview.sides)
         rows = rows.filter(ex.finite(self._scores))
         rows = self._with_cell(rows, "within", cells.bins)
         rows = rows.join(self._marked(cells, "within"), on="within", how="semi")
-        return self._standard.fetched(self._collect(rows.drop("within")))
+        return self._brought(self._standard.fetched(self._collect(rows.drop("within"))))
 
     def _marked(self, cells: Cells, name: str) -> nw.LazyFrame[Any]:
         """Return the keys of some cells under a name, beside a column "marked"."""
@@ -260,7 +341,7 @@ class _StripAxis:
 
     def key(self, scores: Sequence[str], first: int) -> ex.Expr:
         """Return the bin of a row, counted from `first`."""
-        value = ex.combined(self._weights, scores)
+        value = ex.combined(self._weights, [nw.col(name) for name in scores])
         inside = ex.finite(scores) & (value < float(self.axis.start[2]))
         place = ex.place(self.axis, value) + first
         return nw.when(inside).then(place).otherwise(nw.lit(NOWHERE)).cast(nw.Int64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -17,21 +18,38 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from demur.core.bins import Bins
-from demur.core.columns import check_names
+from demur.core.columns import check_names, floats, frame_columns
 from demur.core.rule import Rule
-from demur.core.source import MEMORY, Cells, Histogram, Measure, Overview, Rows, Strip, Tally
+from demur.core.source import (
+    MEMORY,
+    Cells,
+    Histogram,
+    Measure,
+    Overview,
+    Rows,
+    Sides,
+    Strip,
+    Tally,
+)
 from demur.errors import DemurError, InvalidInputError, MissingExtraError
 from demur.sources.counting import merged_histograms
-from demur.sources.engines.base import BaseSource
+from demur.sources.engines.base import BaseSource, check_tallies, counted_whole
 from demur.sources.engines.expressions import StandardRows, Table, known_frame
-from demur.sources.engines.frames import BatchedSource, labelled_groups, standard_rows
+from demur.sources.engines.frames import (
+    BatchedSource,
+    labelled_groups,
+    standard_rows,
+    with_doubles,
+)
 from demur.sources.engines.group_sums import merged_tallies, overview_of, regrouped
 from demur.sources.files import Located, hive_values
 from demur.sources.open import Missing, Roles
-from demur.sources.text_files import MISSING
+from demur.sources.text_files import MISSING, csv_dialect
 
 # Histograms that one task adds up.
 _FAN = 8
+# What Dask finds in the first rows, and what it is if all rows are so; any cell may be empty.
+_SETTLED = {"int64": "Int64", "bool": "boolean", "float64": "float64"}
 
 
 class DaskSource(BaseSource):
@@ -61,6 +79,8 @@ class DaskSource(BaseSource):
     0.0
     """
 
+    engine = "dask"
+
     def __init__(
         self,
         frame: Any,
@@ -86,7 +106,7 @@ class DaskSource(BaseSource):
     def sample(self, rows: int, *, seed: int) -> Rows:
         """Return about so many rows, chosen by chance."""
         share = rows / max(self._overview.rows, 1)
-        parts = self._each(_draw, self._overview.sets, share, seed=seed)
+        parts = self._each(_draw, self._overview.sides, share, seed=seed)
         return Rows.joined(parts, self._columns.count)
 
     def histogram(
@@ -99,20 +119,21 @@ class DaskSource(BaseSource):
     ) -> Histogram:
         """Add up the rows by cell, first in each partition."""
         found: Histogram = self._total(
-            merged_histograms, _count, self._overview.sets, bins, measure, tuple(strips), within
+            merged_histograms, _count, self._overview.sides, bins, measure, tuple(strips), within
         )
-        return found
+        return counted_whole(self._overview, measure, found, within)
 
     def rows(self, cells: Cells) -> Rows:
         """Return the rows of some cells."""
-        parts = self._each(_find, self._overview.sets, cells)
-        return Rows.joined(parts, self._columns.count)
+        parts = self._each(_find, self._overview.sides, cells)
+        return self._brought(Rows.joined(parts, self._columns.count))
 
     def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
         """Return what `rule` accepts, for each value of the column `by`."""
         found: Mapping[Any, Tally] = self._total(
-            merged_tallies, _tally, self._overview.sets, rule, measure, by, by=by
+            merged_tallies, _tally, self._overview.sides, rule, measure, by, by=by
         )
+        check_tallies(self._overview, measure, found)
         return found
 
     def _each(self, task: Callable[..., Any], *arguments: Any, seed: int | None = None) -> Any:
@@ -155,37 +176,43 @@ class DaskSource(BaseSource):
         return [call(part, *shared, one) for part, one in zip(parts, seeds, strict=True)]
 
     def _compute(self, tasks: list[Any]) -> Any:
-        try:
+        with self._passing(), _told():
             if self._client is None:
                 return dask("dask").compute(*tasks)
             return self._client.gather(self._client.compute(tasks))
-        except DemurError:
-            raise
-        except (OSError, TypeError, ValueError) as error:
-            raise InvalidInputError(f"Dask: {' '.join(str(error).split())[:1000]}") from None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn failures of Dask into one of ours."""
+    try:
+        yield
+    except DemurError:
+        raise
+    except (OSError, TypeError, ValueError, ImportError) as error:
+        raise InvalidInputError(f"Dask: {' '.join(str(error).split())[:1000]}") from None
 
 
 class _Partition(BatchedSource):
     """A pandas frame, in which a task counts as for any rows in memory."""
 
     def __init__(
-        self, frame: Any, standard: StandardRows, sets: tuple[str, ...], by: str | None = None
+        self, frame: Any, standard: StandardRows, sides: Sides, by: str | None = None
     ) -> None:
-        super().__init__(standard.roles.columns, sets, memory=MEMORY)
-        self.held, self._values = standard_rows(nw.from_native(frame), standard, sets, by)
+        super().__init__(standard.roles.columns, sides, memory=MEMORY)
+        held = with_doubles(nw.from_native(frame), standard.roles)
+        self.held, self._values = standard_rows(held, standard, sides, by)
 
     def _valued(self, by: str | None) -> Iterator[tuple[Rows, Any]]:
         yield self.held, self._values
 
 
 def _look(frame: Any, standard: StandardRows) -> Table:
-    return labelled_groups(nw.from_native(frame), standard)
+    return labelled_groups(with_doubles(nw.from_native(frame), standard.roles), standard)
 
 
-def _draw(
-    frame: Any, standard: StandardRows, sets: tuple[str, ...], share: float, seed: Any
-) -> Rows:
-    rows = _Partition(frame, standard, sets).held
+def _draw(frame: Any, standard: StandardRows, sides: Sides, share: float, seed: Any) -> Rows:
+    rows = _Partition(frame, standard, sides).held
     chance = np.random.default_rng(seed).random(len(rows.loss))
     return rows.take(np.flatnonzero(chance < share))
 
@@ -193,28 +220,28 @@ def _draw(
 def _count(
     frame: Any,
     standard: StandardRows,
-    sets: tuple[str, ...],
+    sides: Sides,
     bins: Bins,
     measure: Measure,
     strips: Sequence[Strip],
     within: Cells | None,
 ) -> Histogram:
-    return _Partition(frame, standard, sets).histogram(bins, measure, strips=strips, within=within)
+    return _Partition(frame, standard, sides).histogram(bins, measure, strips=strips, within=within)
 
 
-def _find(frame: Any, standard: StandardRows, sets: tuple[str, ...], cells: Cells) -> Rows:
-    return _Partition(frame, standard, sets).rows(cells)
+def _find(frame: Any, standard: StandardRows, sides: Sides, cells: Cells) -> Rows:
+    return _Partition(frame, standard, sides).rows(cells)
 
 
 def _tally(
     frame: Any,
     standard: StandardRows,
-    sets: tuple[str, ...],
+    sides: Sides,
     rule: Rule,
     measure: Measure,
     by: str | None,
 ) -> Mapping[Any, Tally]:
-    return _Partition(frame, standard, sets, by).tally(rule, measure, by=by)
+    return _Partition(frame, standard, sides, by).tally(rule, measure, by=by)
 
 
 def read_files(files: Located) -> Any:
@@ -222,20 +249,49 @@ def read_files(files: Located) -> Any:
     frames = dask("dask.dataframe")
     paths = list(files.files)
     given = paths if len(paths) > 1 else paths[0]
-    try:
-        if any(_is_special(path) for path in files.files):
+    with _told():
+        if files.mixed or any(_is_special(path) for path in files.files):
             reader = _FileReader(files)
             return frames.from_map(reader, files.files, meta=reader(files.files[0]).iloc[:0])
         if files.kind == "CSV":
-            return frames.read_csv(given, **csv_options(files))
+            return _read_csv(given, files)
         return frames.read_parquet(given)
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"Dask: {' '.join(str(error).split())}") from None
+
+
+def _read_csv(given: Any, files: Located) -> Any:
+    """Return CSV files as a frame; what a column holds is settled by all rows.
+
+    Dask takes it from the first rows, and ends with an error where later ones are otherwise: text
+    after numbers, an empty cell after whole numbers or flags, anything in a column empty at first.
+    """
+    frames, options = dask("dask.dataframe"), csv_options(files)
+    found = frames.read_csv(given, **options)
+    cells = frames.read_csv(given, dtype="str", **options)
+    kinds = {name: str(kind) for name, kind in found.dtypes.items()}
+    unsure = [name for name, kind in kinds.items() if kind in _SETTLED]
+    sums = dask("dask").compute([_unlike(cells[name], kinds[name]) for name in unsure])[0]
+    dtype = {
+        name: "str" if words else "float64" if parts else _SETTLED[kinds[name]]
+        for name, (words, parts) in zip(unsure, sums, strict=True)
+    }
+    return frames.read_csv(given, dtype=dtype, **options)
+
+
+def _unlike(cells: Any, kind: str) -> tuple[Any, Any]:
+    """Count the cells that are not numbers, or flags where these are expected, and fractions."""
+    if kind == "bool":
+        return (~cells.isna() & ~cells.str.lower().isin(["true", "false"])).sum(), 0
+    numbers = dask("dask.dataframe").to_numeric(cells, errors="coerce")
+    return (~cells.isna() & numbers.isna()).sum(), (numbers % 1 != 0).sum() - numbers.isna().sum()
 
 
 def csv_options(files: Located) -> dict[str, Any]:
     """Return what makes pandas read CSV by demur's rule."""
-    missing: Any = {name: list(MISSING) for name in files.numbers} or [""]
+    missing: Any = [""]
+    if files.numbers:
+        # Columns that this does not name would have no missing cells at all.
+        names = csv_dialect(files.files[0]).names
+        missing = {key: [""] for key in names} | {name: list(MISSING) for name in files.numbers}
     return {"sep": files.separator, "keep_default_na": False, "na_values": missing}
 
 
@@ -257,6 +313,9 @@ class _FileReader:
             frame = pandas.read_csv(file, **csv_options(self._files))
         else:
             frame = pandas.read_parquet(file, partitioning=None)
+        # Dask takes the types of the first file for those of all.
+        mixed = frame_columns(frame, [("data", name) for name in self._files.mixed])
+        frame = frame.assign(**{name: floats(mixed, "data", name) for name in mixed})
         said = hive_values(file)
         for name, kind in self._files.hive.items():
             value = said[name]

@@ -21,14 +21,16 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from demur._files import finished, unfinished
 from demur.core.columns import check_names, guess, listing, match_name
 from demur.core.source import MEMORY, Rows
 from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.engines.base import ScannedSource
 from demur.sources.engines.expressions import Table
-from demur.sources.files import find_files, hive_kind, hive_values, refuse_hive_conflict
+from demur.sources.files import FileStamps, find_files, hive_kind, hive_values
 from demur.sources.open import Missing, Roles
 from demur.sources.record_batches import arrow, floats
+from demur.sources.tables import refuse_hive_conflict
 from demur.sources.text_files import MISSING, Dialect, csv_dialect
 
 Progress = Callable[[int, int], None]
@@ -39,6 +41,7 @@ _BATCH = 1 << 17
 _SHARE = 4
 # Types of Parquet columns that are numbers.
 _NUMBERS = {"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE"}
+_FLOATS = ("FLOAT", "DOUBLE")
 
 
 class DuckDBSource(ScannedSource):
@@ -69,6 +72,8 @@ class DuckDBSource(ScannedSource):
     0.0
     """
 
+    engine = "duckdb"
+
     def __init__(
         self,
         data: Any,
@@ -78,21 +83,24 @@ class DuckDBSource(ScannedSource):
         memory: int = MEMORY,
         progress: Progress | None = None,
     ) -> None:
+        stamps = FileStamps()
         self._scan: FileScan | None = None
         self._connection: Any = None
         if isinstance(data, (str, os.PathLike, list, tuple)):
             self._scan = FileScan(*find_files(data))
+            stamps = FileStamps(self._scan.files)
             self._connection, spill = _connect(memory // _SHARE)
             # Also when the source is forgotten, and when Python ends.
             self._shut = weakref.finalize(self, _close, self._connection, spill)
             with self._explained():
                 relation = self._scan.open(self._connection, roles)
         else:
-            relation = data
             # Two columns of one name would be one in a schema.
-            check_names(list(relation.columns), roles.used(), "the relation")
+            check_names(list(data.columns), roles.used(), "the relation")
+            relation = _with_nulls(data, roles)
         self._progress = progress
         super().__init__(relation, roles, missing=missing, memory=memory)
+        self.watch_files(stamps)
 
     def close(self) -> None:
         """Close the connection to files; that of a relation is left alone."""
@@ -114,8 +122,8 @@ class DuckDBSource(ScannedSource):
     def _batches(self) -> Iterator[Rows]:
         """Go through all rows."""
         total, seen = self._overview.rows, 0
-        rows = self._standard.rows(self._frame, self._overview.sets)
-        with self._explained():
+        rows = self._standard.rows(self._frame, self._overview.sides)
+        with self._passing(), self._explained():
             for batch in rows.to_native().to_arrow_reader(_BATCH):
                 yield self._rows_of(batch)
                 seen += batch.num_rows
@@ -130,7 +138,7 @@ class DuckDBSource(ScannedSource):
         return Rows(scores.T, column["side"].astype(np.int64), column["loss"], column.get("weight"))
 
     def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
-        with self._explained():
+        with self._passing(), self._explained():
             table = frame.to_native().to_arrow_table()
         return {name: _values(table.column(name)) for name in table.column_names}
 
@@ -142,6 +150,11 @@ class DuckDBSource(ScannedSource):
         """Turn errors of DuckDB into ours, which name the file and the column."""
         try:
             yield
+        except RuntimeError as error:
+            # What the handler of a signal raises gets lost in DuckDB.
+            if "interrupted" in str(error):
+                raise KeyboardInterrupt from None
+            raise
         except duckdb().Error as error:
             if self._scan is not None:
                 raise self._scan.explain(error, self._connection) from None
@@ -200,7 +213,7 @@ class FileScan:
         inside = list(dict.fromkeys(name for _, name in self.used))
         table = self._table(self.files, dict.fromkeys(inside, "VARCHAR"))
         kinds = {name: "DOUBLE" for name in inside if name in numeric}
-        kinds |= {name: _LOSS for argument, name in self.used if argument == "loss"}
+        kinds |= {name: _LOSS for argument, name in self.used if argument in _FLAGGED}
         others = [name for name in inside if name not in kinds]
         counts = [_kind_counts(name) for name in others] + [_odd_count(name) for name in kinds]
         (found,) = connection.execute(f"SELECT {', '.join(counts)} FROM {table}").fetchall()
@@ -252,7 +265,7 @@ class FileScan:
         """Refuse a cell of a CSV file that is no number where one must be."""
         if argument not in self.numeric:
             return
-        text = _bare(name, flags=argument == "loss")
+        text = _bare(name, flags=argument in _FLAGGED)
         found = connection.execute(
             f"SELECT {_name(name)} FROM {self._table([file], {name: 'VARCHAR'})} "
             f"WHERE {text} IS NOT NULL AND TRY_CAST({text} AS DOUBLE) IS NULL LIMIT 1"
@@ -271,8 +284,10 @@ class FileScan:
             kinds = ", ".join(f"{_quoted(key)}: {kind}" for key, kind in self.hive.items())
             options += ["hive_types_autocast = false", f"hive_types = {{{kinds}}}"]
         if self.kind == "Parquet":
-            # By name, so that columns get the widest type of all files.
-            return f"read_parquet([{names}], {', '.join(options)}, union_by_name = true)"
+            # By name, so that columns get the widest type of all files. The least and largest
+            # values that a file tells of leave NaN out; DuckDB would take that for a promise.
+            options += ["union_by_name = true", "can_have_nan = true"]
+            return f"read_parquet([{names}], {', '.join(options)})"
         options += [f"delim = {_quoted(self.dialect.separator)}", "header = true"]
         options += ["quote = '\"'", "escape = '\"'", "comment = ''"]
         if not self.alike:
@@ -296,8 +311,7 @@ class FileScan:
         columns: dict[str, dict[str, str]] = {file: {} for file in self.files}
         for file, name, kind, *detail in found:
             if kind is not None:
-                decimal = any("DECIMAL" in str(note).upper() for note in detail)
-                columns.setdefault(file, {})[name] = "DOUBLE" if decimal else kind
+                columns.setdefault(file, {})[name] = _parquet_kind(kind, *detail)
         for file in self.files:
             refuse_hive_conflict(file, list(columns[file]))
         numeric = set(roles.numeric())
@@ -337,10 +351,36 @@ class FileScan:
                 )
 
 
+def _with_nulls(relation: Any, roles: Roles) -> Any:
+    """Return a relation with nothing where there was NaN.
+
+    It may come from Parquet files, whose statistics leave NaN out, and then DuckDB takes tests for
+    NaN and comparisons to be settled by them; not so `isfinite`.
+    """
+    used = {match_name(name, list(relation.columns)) for _, name in roles.used()}
+    kinds = zip(relation.columns, relation.types, strict=True)
+    floats = [_name(name) for name, kind in kinds if name in used and str(kind) in _FLOATS]
+    if not floats:
+        return relation
+    known = [f"CASE WHEN isfinite({n}) OR isinf({n}) THEN {n} END AS {n}" for n in floats]
+    return relation.project(f"* REPLACE ({', '.join(known)})")
+
+
+def _parquet_kind(kind: str, converted: str | None, logical: str | None) -> str:
+    """Return the type of a column as numbers are called in Parquet, or what else it means."""
+    told = str(logical or converted or "").partition("(")[0].removesuffix("Type").upper()
+    if told in ("DECIMAL", "FLOAT16"):
+        return "DOUBLE"
+    # A time is stored as a whole number, but it is none.
+    return told if told and not told.startswith(("INT", "UINT")) else kind
+
+
 def _name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+# Arguments whose numbers may be written as flags.
+_FLAGGED = ("loss", "correct")
 # A number as everywhere in demur: no mark between its digits.
 _NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|infinity|nan)$"
 _INTEGER = r"^[+-]?[0-9]{1,18}$"
@@ -414,7 +454,7 @@ def duckdb() -> Any:
 def _connect(memory: int) -> tuple[Any, str]:
     """Return a connection, and the folder that it spills to and nobody else."""
     connection = duckdb().connect()
-    spill = tempfile.mkdtemp(prefix="demur-duckdb-")
+    spill = unfinished(tempfile.mkdtemp(prefix="demur-duckdb-"))
     connection.execute(f"SET memory_limit = '{max(memory, 64 * 10**6)}B'")
     connection.execute("SET temp_directory = ?", [spill])
     # The order of rows makes no difference to any answer.
@@ -425,6 +465,7 @@ def _connect(memory: int) -> tuple[Any, str]:
 def _close(connection: Any, spill: str) -> None:
     connection.close()
     shutil.rmtree(spill, ignore_errors=True)
+    finished(spill)
 
 
 def _quoted(text: str) -> str:

@@ -15,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from demur.core.bins import Axis
+from demur.core.box import BoxRule
 from demur.core.columns import ID_NAMES, check_names, match_name
+from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME
-from demur.core.source import Measure, Rows
+from demur.core.source import Measure, Rows, Sides
 from demur.errors import InvalidInputError
 from demur.losses import check_kinds, label_kinds
-from demur.sources.open import Missing, Roles
+from demur.sources.open import SINGLE, Missing, Roles
 
 Expr: TypeAlias = nw.Expr
 
@@ -35,6 +37,12 @@ ID_SIDE = -1
 
 NO_FLAG, BAD_FLAG = "\ufffdmissing", "\ufffdbad"
 """Labels of the rows whose flag is missing, or neither 0 nor 1."""
+
+GROUP = "id\x1f"
+"""Before the name of its group in the label of an ID row."""
+
+
+_ONE_SIDE = Sides()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +83,12 @@ class StandardRows:
     def rows(
         self,
         frame: Frame,
-        sets: Sequence[str] = (),
+        sides: Sides = _ONE_SIDE,
         *,
         labels: bool = False,
         by: str | None = None,
     ) -> Frame:
-        """Return the rows; "side" tells `sets` apart, "label" is the name of the OOD set."""
+        """Return the rows; "side" tells `sides` apart, "label" is the name of the OOD set."""
         roles, schema = self.roles, self.schema
         columns = {
             standard: score(name, sign)
@@ -94,7 +102,7 @@ class StandardRows:
         if roles.weight is not None:
             columns["weight"] = number(roles.weight, schema)
         needed = list(columns)
-        columns["side"] = side(roles, schema, sets)
+        columns["side"] = side(roles, schema, sides)
         if labels:
             columns["label"] = label(roles, schema)
         if by is not None:
@@ -132,8 +140,7 @@ def _matched(roles: Roles, available: list[str]) -> Roles:
     names = {name: match_name(name, available) for _, name in roles.used()}
     if all(name == found for name, found in names.items()):
         return roles
-    single = ("loss", "label", "prediction", "ood", "weight")
-    given = {role: getattr(roles, role) for role in single}
+    given = {role: getattr(roles, role) for role in SINGLE}
     return replace(
         roles,
         scores=tuple(names[name] for name in roles.scores),
@@ -198,6 +205,11 @@ def loss(roles: Roles, schema: Mapping[str, Any]) -> Expr:
     """Return the loss of an ID row, null or NaN where it is missing."""
     if roles.loss is not None:
         return number(roles.loss, schema)
+    if roles.correct is not None:
+        right = number(roles.correct, schema)
+        # What is neither right nor wrong is no loss, and refused as one below 0.
+        wrong = nw.when((right == 0.0) | (right == 1.0)).then(1.0 - right).otherwise(nw.lit(-1.0))
+        return nw.when(missing(right)).then(nw.lit(float("nan"))).otherwise(wrong)
     label, prediction = nw.col(str(roles.label)), nw.col(str(roles.prediction))
     if roles.loss_function == "absolute":
         return (label.cast(nw.Float64) - prediction.cast(nw.Float64)).abs()
@@ -229,8 +241,35 @@ def _is_id_name(name: Expr) -> Expr:
     return name.str.strip_chars().str.to_lowercase().is_in(list(ID_NAMES))
 
 
+def group_name(roles: Roles, schema: Mapping[str, Any]) -> Expr:
+    """Return the name of the group of an ID row, as text; empty where it is missing."""
+    name = str(roles.group)
+    value = nw.col(name)
+    if schema[name] == nw.Boolean:
+        text = nw.when(value).then(nw.lit("true")).otherwise(nw.lit("false"))
+        return nw.when(value.is_null()).then(nw.lit("")).otherwise(text)
+    if schema[name].is_float():
+        # Engines write numbers as text in different ways, whole ones in one.
+        number = value.cast(nw.Float64)
+        whole_ = nw.when(number == number.floor()).then(number)
+        text = whole_.cast(nw.Int64).cast(nw.String)
+        return nw.when(missing(value)).then(nw.lit("")).otherwise(text.fill_null(BAD_FLAG))
+    return value.cast(nw.String).fill_null("")
+
+
 def label(roles: Roles, schema: Mapping[str, Any]) -> Expr:
-    """Return the name of the OOD set of a row, ``"id"``, or `NO_FLAG` or `BAD_FLAG`."""
+    """Return the name of the OOD set of a row, ``"id"``, or `NO_FLAG` or `BAD_FLAG`.
+
+    With groups the label of an ID row is `GROUP` and the name of its group.
+    """
+    known = _label(roles, schema)
+    if roles.group is None:
+        return known
+    named = nw.concat_str([nw.lit(GROUP), group_name(roles, schema)])
+    return nw.when(known == "id").then(named).otherwise(known)
+
+
+def _label(roles: Roles, schema: Mapping[str, Any]) -> Expr:
     if roles.ood is None:
         return nw.lit("id")
     if not is_flag(schema[roles.ood]):
@@ -247,13 +286,19 @@ def is_flag(kind: Any) -> bool:
     return bool(kind == nw.Boolean or kind.is_numeric())
 
 
-def side(roles: Roles, schema: Mapping[str, Any], sets: Sequence[str]) -> Expr:
-    """Return -1 for an ID row, for an OOD row the place of its set, or 0 without sets."""
-    number = whole(0)
-    for place, name in enumerate(sets[1:], start=1):
+def side(roles: Roles, schema: Mapping[str, Any], sides: Sides) -> Expr:
+    """Return -1 for an ID row, for an OOD row the place of its set, or 0 without sets.
+
+    With groups it is -1 less the place of its group for an ID row.
+    """
+    number, inside = whole(0), whole(ID_SIDE)
+    for place, name in enumerate(sides.sets[1:], start=1):
         same = nw.col(str(roles.ood)).cast(nw.String) == name
         number = nw.when(same).then(whole(place)).otherwise(number)
-    return nw.when(is_ood(roles, schema)).then(number).otherwise(whole(ID_SIDE))
+    for place, name in enumerate(sides.groups[1:], start=1):
+        same = group_name(roles, schema) == name
+        inside = nw.when(same).then(whole(ID_SIDE - place)).otherwise(inside)
+    return nw.when(is_ood(roles, schema)).then(number).otherwise(inside)
 
 
 def missing(value: Expr) -> Expr:
@@ -269,12 +314,25 @@ def finite(scores: Sequence[str]) -> Expr:
     return every
 
 
-def combined(weights: Sequence[float], scores: Sequence[str]) -> Expr:
-    """Return ``weights . scores``: the products and the sum that `Rule` forms."""
-    total = float(weights[0]) * nw.col(scores[0])
-    for weight, name in zip(weights[1:], scores[1:], strict=True):
-        total = total + float(weight) * nw.col(name)
+def combined(weights: Sequence[float], values: Sequence[Expr]) -> Expr:
+    """Return ``weights . values``: the products and the sum that `Rule` forms."""
+    total: Expr = float(weights[0]) * values[0]
+    for weight, value in zip(weights[1:], values[1:], strict=True):
+        total = total + float(weight) * value
     return total
+
+
+def weighed(rule: Rule, values: Sequence[Expr]) -> Expr:
+    """Return what a rule compares with its threshold, of the scores that it needs."""
+    if isinstance(rule, BoxRule):
+        limited = zip(rule.direction, rule.limits, values, strict=True)
+        excess = [sign * value - sign * limit for sign, limit, value in limited if sign]
+        largest: Expr = excess[0]
+        for other in excess[1:]:
+            largest = nw.when(other > largest).then(other).otherwise(largest)
+        return largest
+    needed = [k for k, weight in enumerate(rule.direction) if weight]
+    return combined([rule.direction[k] for k in needed], [values[k] for k in needed])
 
 
 def place(axis: Axis, value: Expr) -> Expr:

@@ -1,20 +1,27 @@
-"""Rows in memory: the arrays of a sample, or a data frame of pandas, pyarrow, Polars and others."""
+"""Rows in memory: the arrays of a sample, or a data frame of pandas, pyarrow, Polars and others.
+
+Also the rows of a Polars LazyFrame, scanned by its streaming engine.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from demur.core.columns import ScoreColumns, floats, frame_columns, match_name
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.scores import ScoreColumns
-from demur.core.source import MEMORY, Measure, Overview, Rows, Sum, Tally
-from demur.sources.engines.base import BatchCounting
+from demur.core.source import MEMORY, Measure, Overview, Rows, Sides, Sum, Tally
+from demur.errors import InvalidInputError
+from demur.sources.engines.base import BatchCounting, ScannedSource
 from demur.sources.engines.expressions import (
     StandardRows,
     Table,
@@ -34,9 +41,9 @@ class BatchedSource(BatchCounting):
     in a better way.
     """
 
-    def __init__(self, columns: ScoreColumns, sets: tuple[str, ...], *, memory: int) -> None:
+    def __init__(self, columns: ScoreColumns, sides: Sides, *, memory: int) -> None:
         super().__init__(columns, memory=memory)
-        self._sets = sets
+        self._sides = sides
 
     @abstractmethod
     def _valued(self, by: str | None) -> Iterator[tuple[Rows, Any]]:
@@ -47,7 +54,7 @@ class BatchedSource(BatchCounting):
 
     def overview(self) -> Overview:
         """Look at all rows once."""
-        return _merged([_overview(rows, self._sets) for rows in self._batches()])
+        return _merged([_overview(rows, self._sides) for rows in self._batches()])
 
     def sample(self, rows: int, *, seed: int) -> Rows:
         """Return about so many rows, chosen by chance."""
@@ -65,15 +72,14 @@ class BatchedSource(BatchCounting):
         sums: dict[Any, Any] = {}
         for rows, values in self._valued(by):
             accepted = rule.accept(rows.scores)
-            masses = measure.masses(rows)
-            table = np.vstack([masses.id, masses.loss, masses.ood])
+            table = measure.masses(rows).table
             for group, places in _groups(values, len(rows.loss)):
                 part = table[:, places]
                 both = np.array([part[:, accepted[places]].sum(axis=1), part.sum(axis=1)])
                 sums[group] = sums.get(group, 0) + both
         if by is None and not sums:
-            sums[None] = np.zeros((2, 2 + measure.columns), np.int64)
-        return {group: tally_of(*table) for group, table in sums.items()}
+            sums[None] = np.zeros((2, measure.rows), np.int64)
+        return {group: tally_of(table[0], table[1], measure) for group, table in sums.items()}
 
 
 class ArraySource(BatchedSource):
@@ -91,10 +97,13 @@ class ArraySource(BatchedSource):
         columns = sample.columns
         if columns.names is None:
             columns = ScoreColumns(columns.count, tuple(f"score_{k}" for k in range(columns.count)))
-        super().__init__(columns, tuple(sample.ood_sets), memory=memory)
+        super().__init__(columns, Sides(tuple(sample.ood_sets), sample.groups), memory=memory)
         group = np.full(sample.n_ood, 0)
         for k, rows in enumerate(sample.ood_sets.values()):
             group[rows] = k
+        own = np.full(sample.n_id, -1)
+        if sample.group_code is not None:
+            own -= sample.group_code
         weighted = sample.id_weight is not None or sample.ood_weight is not None
         weights = [
             np.ones(n) if weight is None else weight
@@ -102,7 +111,7 @@ class ArraySource(BatchedSource):
         ]
         self._rows = Rows(
             np.asfortranarray(np.vstack([sample.id_doubts, sample.ood_doubts]) + 0.0),
-            np.concatenate([np.full(sample.n_id, -1), group]),
+            np.concatenate([own, group]),
             np.concatenate([sample.id_loss, np.zeros(sample.n_ood)]),
             np.concatenate(weights) if weighted else None,
         )
@@ -126,12 +135,14 @@ class FrameSource(BatchedSource):
     0.0
     """
 
+    engine = "polars"
+
     def __init__(
         self, frame: Any, roles: Roles, *, missing: Missing = "error", memory: int = MEMORY
     ) -> None:
-        self._frame = _with_doubles(known_frame(frame), roles)
+        self._frame = with_doubles(known_frame(frame), roles)
         self._standard = StandardRows.of(self._frame, roles, missing)
-        super().__init__(roles.columns, self._overview.sets, memory=memory)
+        super().__init__(roles.columns, self._overview.sides, memory=memory)
 
     @cached_property
     def _overview(self) -> Overview:
@@ -143,22 +154,38 @@ class FrameSource(BatchedSource):
         return self._overview
 
     def _valued(self, by: str | None) -> Iterator[tuple[Rows, Any]]:
-        rows, values = standard_rows(self._frame, self._standard, self._sets, by)
+        rows, values = standard_rows(self._frame, self._standard, self._sides, by)
         for start in range(0, len(rows.loss), _BATCH):
             part = rows.take(np.arange(start, min(start + _BATCH, len(rows.loss))))
             yield part, None if values is None else values[start : start + _BATCH]
 
 
-def _with_doubles(frame: Any, roles: Roles) -> Any:
-    """Return a pyarrow table with large integers as doubles, which others round and it refuses."""
-    if not frame.implementation.is_pyarrow():
-        return frame
-    table = frame.to_native()
-    for name in [name for _, name in roles.numeric()] + [roles.ood] * (roles.ood is not None):
-        place = table.schema.get_field_index(name)
-        if place >= 0 and str(table.schema.field(place).type) in ("int64", "uint64"):
-            table = table.set_column(place, name, table.column(place).cast("float64", safe=False))
-    return nw.from_native(table)
+def with_doubles(frame: Any, roles: Roles) -> Any:
+    """Return a frame in memory with numbers as doubles where libraries do not agree on them.
+
+    They cast decimals to within an ulp, pyarrow refuses integers that others round, and pandas
+    holds decimals, and flags of which some are missing, as objects.
+    """
+    told = [*roles.numeric(), *([("ood", roles.ood)] if roles.ood is not None else [])]
+    changed = []
+    for argument, asked in told:
+        name = match_name(asked, frame.columns)
+        if name not in frame.columns:
+            continue
+        kind = frame[name].dtype
+        if kind.is_decimal() or kind in (nw.Int64, nw.UInt64) or _are_numbers(frame[name]):
+            values = floats(frame_columns(frame, [(argument, name)]), argument, name)
+            backend = frame.implementation
+            changed.append(nw.new_series(name, values, nw.Float64, backend=backend))
+    return frame.with_columns(*changed) if changed else frame
+
+
+def _are_numbers(series: Any) -> bool:
+    """Return whether a column of objects holds numbers, or flags, and nothing else."""
+    if series.dtype != nw.Object:
+        return False
+    known = series.filter(~series.is_null()).to_list()
+    return bool(known) and all(isinstance(value, (Real, Decimal)) for value in known)
 
 
 def labelled_groups(frame: Any, standard: StandardRows) -> Table:
@@ -168,10 +195,10 @@ def labelled_groups(frame: Any, standard: StandardRows) -> Table:
 
 
 def standard_rows(
-    frame: Any, standard: StandardRows, sets: tuple[str, ...], by: str | None = None
+    frame: Any, standard: StandardRows, sides: Sides, by: str | None = None
 ) -> tuple[Rows, list[Any] | None]:
     """Return the rows of a narwhals frame in memory, and the values of the column `by`."""
-    rows = standard.rows(frame, sets, by=by)
+    rows = standard.rows(frame, sides, by=by)
     held = standard.fetched(columns_of(rows.drop("by") if by is not None else rows))
     return held, None if by is None else _with_none(rows["by"])
 
@@ -187,7 +214,7 @@ def _with_none(series: Any) -> list[Any]:
     return [None if gone else value for value, gone in zip(series.to_list(), missing, strict=True)]
 
 
-def _overview(rows: Rows, sets: tuple[str, ...]) -> Overview:
+def _overview(rows: Rows, sides: Sides) -> Overview:
     """Return the overview of rows that are fit for use."""
     is_id = rows.group < 0
     weight = np.ones(len(is_id)) if rows.weight is None else rows.weight
@@ -196,14 +223,15 @@ def _overview(rows: Rows, sets: tuple[str, ...]) -> Overview:
     loss = id_weight * rows.loss[is_id]
     return Overview(
         int(is_id.sum()),
-        tuple(int((rows.group == k).sum()) for k in range(len(sets))),
-        sets,
+        tuple(int((rows.group == k).sum()) for k in range(len(sides.sets))),
+        sides.sets,
         _sum(id_weight),
         _sum(ood_weight),
         _sum(loss),
         finite.min(axis=0, initial=np.inf),
         finite.max(axis=0, initial=-np.inf),
         rows.weight is None and bool(((loss == 0) | (loss == 1)).all()),
+        sides.groups,
     )
 
 
@@ -219,6 +247,7 @@ def _merged(parts: Sequence[Overview]) -> Overview:
         np.min([part.low for part in parts], axis=0),
         np.max([part.high for part in parts], axis=0),
         all(part.plain for part in parts),
+        parts[0].groups,
     )
 
 
@@ -237,3 +266,78 @@ def _groups(values: Any, rows: int) -> Iterator[tuple[Any, Any]]:
         return
     for value in dict.fromkeys(values):
         yield value, np.array([other == value for other in values], bool)
+
+
+class PolarsSource(ScannedSource):
+    """Rows of a Polars LazyFrame.
+
+    Parameters
+    ----------
+    frame
+        The LazyFrame, such as ``polars.scan_parquet("scores/*.parquet")``.
+    roles
+        Which columns mean what.
+    missing
+        ``"error"`` refuses missing values, ``"drop"`` leaves such rows out.
+    memory
+        Bytes to get along with.
+
+    Examples
+    --------
+    >>> import demur, polars
+    >>> from demur.sources.open import Roles
+    >>> frame = polars.LazyFrame({"s": [0.1, 0.2, 0.9], "l": [0, 1, 0], "o": [0, 0, 1]})
+    >>> source = PolarsSource(frame, Roles(("s",), loss="l", ood="o"))
+    >>> demur.tune(source, demur.TprFprModel(0.5)).point.selective_risk
+    0.0
+    """
+
+    def __init__(
+        self, frame: Any, roles: Roles, *, missing: Missing = "error", memory: int = MEMORY
+    ) -> None:
+        with _told():
+            super().__init__(frame, roles, missing=missing, memory=memory)
+
+    def _batches(self) -> Iterator[Rows]:
+        rows = self._standard.rows(self._frame, self._overview.sides).to_native()
+        with self._passing(), _told():
+            for batch in rows.collect_batches(
+                chunk_size=_BATCH, maintain_order=False, engine="streaming"
+            ):
+                yield self._standard.fetched(_columns(batch))
+
+    def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
+        with self._passing(), _told():
+            return _columns(frame.to_native().collect(engine="streaming"))
+
+    def _thinned(self, share: float, seed: int) -> Any:
+        import polars as pl
+
+        return self._native.filter(pl.int_range(pl.len()).hash(seed) < int(share * 2**64))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn failures of Polars into one of ours."""
+    import polars as pl
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError) as error:
+        raise InvalidInputError(f"Polars: {' '.join(str(error).split())[:1000]}") from None
+    except pl.exceptions.PanicException as error:
+        # No Exception by Python's book, but what becomes of a damaged page.
+        raise InvalidInputError(f"Polars gave up on the rows: {str(error)[:200]}") from None
+
+
+def _columns(frame: Any) -> Table:
+    return {
+        name: frame[name].to_numpy() if frame[name].dtype.is_numeric() else _objects(frame[name])
+        for name in frame.columns
+    }
+
+
+def _objects(series: Any) -> Any:
+    values = np.empty(len(series), object)
+    values[:] = series.to_list()
+    return values

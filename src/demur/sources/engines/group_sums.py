@@ -27,6 +27,7 @@ INFINITE, NOWHERE = -1, -2
 """Keys of rows with an infinite score, and of rows that are not to be counted."""
 
 _MOST_SETS = 1000
+_ILLEGAL = {"scores": "-inf", "correct": "neither 0 nor 1"}
 
 
 def grouped(rows: Frame, roles: Roles) -> Frame:
@@ -123,31 +124,47 @@ def _refuse(roles: Roles, table: Table) -> None:
             f"ood: column {roles.ood!r} names more than {_MOST_SETS} OOD sets; "
             "give a flag, or a column with few names"
         )
-    lost = roles.loss if roles.loss is not None else f"{roles.label}, {roles.prediction}"
+    told = "loss" if roles.correct is None else "correct"
+    lost = roles.loss or roles.correct or f"{roles.label}, {roles.prediction}"
     named = [(f"s{i}", "scores", name) for i, name in enumerate(roles.scores)]
-    named += [("loss", "loss", lost)]
+    named += [("loss", told, lost)]
     named += [("weight", "weight", roles.weight)] if roles.weight is not None else []
     for key, argument, name in named:
         missing, illegal = (int(table[f"{key}_{kind}"].sum()) for kind in ("missing", "illegal"))
         if missing:
-            hint = OOD_NEEDS_NO_LOSS if argument == "loss" and roles.ood is None else ""
+            hint = OOD_NEEDS_NO_LOSS if key == "loss" and roles.ood is None else ""
             raise InvalidInputError(
                 f"{argument}: column {name!r} is missing or NaN in {missing} rows; "
                 f'give missing="drop" to leave them out{hint}'
             )
         if illegal:
-            what = "-inf" if argument == "scores" else "negative or infinite"
+            what = _ILLEGAL.get(argument, "negative or infinite")
             raise InvalidInputError(f"{argument}: column {name!r} is {what} in {illegal} rows")
-    if "id" not in amount:
+    _refuse_groups(roles, amount)
+    if not any(_is_id(label) for label in labels):
         raise InvalidInputError(
             f"ood: column {roles.ood!r} marks every row as OOD: no ID row is left"
         )
 
 
+def _is_id(label: str) -> bool:
+    return label == "id" or label.startswith(ex.GROUP)
+
+
+def _refuse_groups(roles: Roles, amount: Mapping[str, int]) -> None:
+    """Refuse ID rows whose group is not known."""
+    for bad, what in (("", "missing"), (ex.BAD_FLAG, "a number that is not whole")):
+        if ex.GROUP + bad in amount:
+            raise InvalidInputError(
+                f"group: column {roles.group!r} is {what} in {amount[ex.GROUP + bad]} ID rows"
+            )
+
+
 def _overview(roles: Roles, table: Table) -> Overview:
     labels = table["label"].tolist()
-    is_id = np.array([label == "id" for label in labels])
-    sets = tuple(sorted(label for label in labels if label != "id")) or (POOLED_NAME,)
+    is_id = np.array([_is_id(label) for label in labels])
+    sets = tuple(sorted(label for label in labels if not _is_id(label))) or (POOLED_NAME,)
+    groups = [label.removeprefix(ex.GROUP) for label in labels if label.startswith(ex.GROUP)]
     amount = dict(zip(labels, table["rows"].tolist(), strict=True))
     k = len(roles.scores)
     extremes = [
@@ -168,7 +185,7 @@ def _overview(roles: Roles, table: Table) -> Overview:
     if weights.total == 0:
         raise InvalidInputError(f"weight: column {roles.weight!r} is zero on every ID row")
     return Overview(
-        amount["id"],
+        int(table["rows"][is_id].sum()),
         tuple(amount.get(name, 0) for name in sets),
         sets,
         weights,
@@ -177,6 +194,7 @@ def _overview(roles: Roles, table: Table) -> Overview:
         np.array(extremes[0]),
         np.array(extremes[1]),
         roles.weight is None and not table["other_loss"][is_id].any(),
+        tuple(sorted(groups)),
     )
 
 
@@ -187,7 +205,7 @@ def histogram_of(
 
     After the keys of the cells come those of the strips, one for each of their `thresholds`.
     """
-    sums = _Sums(table, measure)
+    sums = _KeySums(table, measure)
     cells = sums.between(0, bins.cells)
     key = np.unique(cells.key)
     at = np.searchsorted(key, cells.key)
@@ -198,16 +216,17 @@ def histogram_of(
     for strip in thresholds:
         part = sums.between(start, start + len(strip))
         table_ = np.cumsum(part.added(part.key - start, len(strip)).masses, axis=1)
-        profiles.append(Profile(strip, table_[0], table_[2:], table_[1]))
+        profiles.append(Profile.of(strip, table_, measure))
         start += len(strip)
     low, high = _extents(bins, key, overview)
-    id_, loss, *ood = by_cell.masses
+    id_, loss, ood = by_cell.masses[0], by_cell.masses[1], by_cell.masses[2 : 2 + measure.columns]
     return Histogram(
         *(key, low, high, by_cell.rows),
-        *(id_, np.array(ood), loss, by_cell.cheap[0], by_cell.cheap[1]),
+        *(id_, ood, loss, by_cell.cheap[0], by_cell.cheap[1]),
         tuple(int(mass) for mass in lost.masses[:, 0]),
         sums.inexact,
         tuple(profiles),
+        by_cell.masses[2 + measure.columns :],
     )
 
 
@@ -217,19 +236,22 @@ def tallies_of(table: Table, measure: Measure) -> dict[Any, Tally]:
     names = [None] * n if "by" not in table else table["by"].tolist()
     groups = {name: place for place, name in enumerate(dict.fromkeys(names))} or {None: 0}
     place = np.array([groups[name] for name in names], np.int64)
-    sums = _Sums(dict(table) | {"key": 2 * place + table["accept"].astype(np.int64)}, measure)
+    sums = _KeySums(dict(table) | {"key": 2 * place + table["accept"].astype(np.int64)}, measure)
     masses = sums.added(sums.key, 2 * len(groups)).masses
     found = {}
     for name, at in groups.items():
         accepted, total = masses[:, 2 * at + 1], masses[:, 2 * at : 2 * at + 2].sum(axis=1)
-        found[name] = tally_of(accepted, total)
+        found[name] = tally_of(accepted, total, measure)
     return found
 
 
-def tally_of(accepted: IntArray, total: IntArray) -> Tally:
-    """Return a tally from ID, loss and OOD masses accepted, and of all rows."""
-    (nI, L, *nO), (NI, NL, *NO) = accepted.tolist(), total.tolist()
-    return Tally(nI, tuple(nO), L, NI, tuple(NO), NL)
+def tally_of(accepted: IntArray, total: IntArray, measure: Measure) -> Tally:
+    """Return a tally from masses accepted, and of all rows, as `Measure.rows` counts them."""
+    parts = []
+    for masses in (accepted.tolist(), total.tolist()):
+        ood = 2 + measure.columns
+        parts.append((masses[0], tuple(masses[2:ood]), masses[1], tuple(masses[ood:])))
+    return Tally(*parts[0][:3], *parts[1][:3], groups=parts[0][3], total_groups=parts[1][3])
 
 
 def merged_tallies(parts: Sequence[Mapping[Any, Tally]]) -> dict[Any, Tally]:
@@ -244,24 +266,28 @@ def merged_tallies(parts: Sequence[Mapping[Any, Tally]]) -> dict[Any, Tally]:
 def _added(a: Tally, b: Tally) -> Tally:
     ood = [
         tuple(x + y for x, y in zip(*pair, strict=True))
-        for pair in ((a.ood, b.ood), (a.total_ood, b.total_ood))
+        for pair in (
+            *((a.ood, b.ood), (a.total_ood, b.total_ood)),
+            *((a.groups, b.groups), (a.total_groups, b.total_groups)),
+        )
     ]
     return Tally(
         *(a.id + b.id, ood[0], a.loss + b.loss),
         *(a.total_id + b.total_id, ood[1], a.total_loss + b.total_loss),
+        *ood[2:],
     )
 
 
 class _Added:
-    """Sums by place: masses (ID, loss, OOD of each set), rows, and cheap ID and loss masses."""
+    """Sums by place: masses as `Measure.rows` counts them, rows, cheap ID and loss masses."""
 
-    def __init__(self, places: int, columns: int) -> None:
-        self.masses = np.zeros((2 + columns, places), np.int64)
+    def __init__(self, places: int, masses: int) -> None:
+        self.masses = np.zeros((masses, places), np.int64)
         self.rows = np.zeros(places, np.int64)
         self.cheap = np.zeros((2, places), np.int64)
 
 
-class _Sums:
+class _KeySums:
     """Groups of sums as integer columns, of which "one" and "loss" are always there."""
 
     def __init__(self, table: Table, measure: Measure) -> None:
@@ -271,20 +297,25 @@ class _Sums:
         }
         self.key, self._side = self._table["key"], self._table["side"]
 
-    def between(self, start: int, stop: int) -> _Sums:
+    def between(self, start: int, stop: int) -> _KeySums:
         """Return the groups with keys from `start` to `stop`."""
         kept = (self.key >= start) & (self.key < stop)
-        return _Sums({name: column[kept] for name, column in self._table.items()}, self._measure)
+        return _KeySums({name: column[kept] for name, column in self._table.items()}, self._measure)
 
     def added(self, place: IntArray, places: int) -> _Added:
         """Add the groups up by place."""
-        table, total = self._table, _Added(places, self._measure.columns)
+        table, total = self._table, _Added(places, self._measure.rows)
         is_id = self._side < 0
         mass = table.get("mass", table["one"])
         np.add.at(total.rows, place, table["one"])
         np.add.at(total.masses[0], place[is_id], mass[is_id])
         np.add.at(total.masses[1], place[is_id], table["loss"][is_id])
         np.add.at(total.masses, (2 + self._side[~is_id], place[~is_id]), mass[~is_id])
+        groups = len(self._measure.groups)
+        if groups:
+            first = 2 + self._measure.columns - 1 - self._side[is_id]
+            np.add.at(total.masses, (first, place[is_id]), mass[is_id])
+            np.add.at(total.masses, (first + groups, place[is_id]), table["loss"][is_id])
         if not self._measure.plain:
             for sums, name in zip(total.cheap, ("cheap_id", "cheap_loss"), strict=True):
                 np.add.at(sums, place[is_id], table[name][is_id])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,10 @@ class SparkSource(PushdownSource):
         Bytes to get along with in the driver.
     """
 
+    engine = "spark"
+
     def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
-        with _told():
+        with self._passing(), _told():
             found = frame.to_native().toArrow()
         return {name: _values(found.column(name)) for name in found.column_names}
 
@@ -147,13 +150,28 @@ def read_files(files: Located) -> Any:
         read = session.read
         if files.hive:
             read = read.option("basePath", _base(files.files[0], files.hive))
-        # Spark takes a path for a pattern.
-        paths = [p if "://" in p else re.sub(r"([\\{}\[\]*?])", r"\\\1", p) for p in files.files]
+        paths = _escaped(files.files)
         if files.kind == "CSV":
             return read.csv(
                 paths, header=True, inferSchema=True, sep=files.separator, escape='"', quote='"'
             )
-        return read.parquet(*paths)
+        if not files.mixed:
+            return read.parquet(*paths)
+        # Spark reads no column as a type that its file does not have.
+        parts = [
+            part.withColumns({name: part[_quoted(name)].cast("double") for name in files.mixed})
+            for part in (read.parquet(*_escaped(group)) for group in files.alike)
+        ]
+        return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+
+
+def _escaped(files: Sequence[str]) -> list[str]:
+    """Return paths, each of which Spark would take for a pattern."""
+    return [p if "://" in p else re.sub(r"([\\{}\[\]*?])", r"\\\1", p) for p in files]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _base(file: str, hive: Mapping[str, str]) -> str:

@@ -19,15 +19,55 @@ from demur._kernels.numpy_engine.tree import FAN, fill_up, interleaved, level_st
 from demur.core.bins import Bins
 from demur.core.points import Points
 from demur.core.program import Totals
-from demur.core.source import Cells, Histogram, Measure, Rows, ScoreSource
+from demur.core.source import (
+    Cells,
+    Histogram,
+    Measure,
+    Profile,
+    Rows,
+    ScoreSource,
+    data_changed,
+)
 from demur.errors import InvalidInputError
 from demur.tuning.operating_points import Line
 from demur.tuning.streamed.plan import StreamPlan
 
 Signs = tuple[int, ...]
 
-# Rows of `CellGrid.mass`; the OOD masses follow.
+# Rows of `CellGrid.mass`; the OOD masses follow, then ID and loss masses of groups.
 ID, LOSS, CHEAP_ID, CHEAP_LOSS, OOD = 0, 1, 2, 3, 4
+
+
+def table_of(counted: Histogram | Profile) -> IntArray:
+    """Return masses in the rows of `CellGrid.mass`; of a profile nothing is known to be cheap."""
+    none = np.zeros_like(counted.id)
+    cheap = (none, none)
+    if isinstance(counted, Histogram):
+        cheap = counted.cheap_id, counted.cheap_loss
+    groups = counted.ood[:0] if counted.groups is None else counted.groups
+    return np.vstack([counted.id, counted.loss, *cheap, counted.ood, groups])
+
+
+def split_ood(mass: IntArray, columns: int) -> tuple[IntArray, IntArray]:
+    """Return the OOD masses among the rows of `CellGrid.mass`, and those of groups."""
+    return mass[OOD : OOD + columns], mass[OOD + columns :]
+
+
+def first_and_last(
+    first: FloatArray, last: FloatArray, mass: IntArray, totals: Totals
+) -> list[Points]:
+    """Return cells as two points each: what looks good accepted last, what does not first.
+
+    ID mass goes last, OOD and loss mass first.
+    """
+    ood, groups = split_ood(mass, len(totals.ood))
+    none, half = np.zeros_like(mass[ID]), len(groups) // 2
+    early, late = groups.copy(), groups.copy()
+    early[:half], late[half:] = 0, 0
+    return [
+        Points(first, none, ood, mass[LOSS], totals, of_groups=early),
+        Points(last, mass[ID], np.zeros_like(ood), none, totals, of_groups=late),
+    ]
 
 
 class CellGrid(NamedTuple):
@@ -44,7 +84,8 @@ class CellGrid(NamedTuple):
     high: FloatArray
     rows: IntArray
     mass: IntArray
-    """Shape (4 + sets, cells): ID, loss, cheap ID, cheap loss and OOD masses."""
+    """Shape (4 + sets + 2 * groups, cells): ID, loss, cheap ID, cheap loss, OOD masses, and ID
+    and loss masses of groups."""
 
     def take(self, cells: IntArray | BoolArray) -> CellGrid:
         """Return some of the cells."""
@@ -67,7 +108,6 @@ class CellGrid(NamedTuple):
 
 def grid_of(counted: Histogram, bins: Bins, level: int) -> CellGrid:
     """Return the cells of a histogram."""
-    columns = (counted.id, counted.loss, counted.cheap_id, counted.cheap_loss)
     return CellGrid(
         counted.key,
         np.full(len(counted.key), level),
@@ -75,7 +115,7 @@ def grid_of(counted: Histogram, bins: Bins, level: int) -> CellGrid:
         counted.low,
         counted.high,
         counted.rows,
-        np.vstack([*columns, counted.ood]),
+        table_of(counted),
     )
 
 
@@ -99,7 +139,7 @@ class Pyramid(NamedTuple):
     """Shape (2, items)."""
     high: FloatArray
     mass: IntArray
-    """Shape (4 + sets, items)."""
+    """Shape (4 + sets + 2 * groups, items)."""
     wanted: IntArray
     """Rows that would have to be fetched; none for a cell that holds a single point."""
 
@@ -181,29 +221,33 @@ class Layers:
             )
 
     def fetch(self, grid: CellGrid, marked: BoolArray) -> Points:
-        """Return the rows of marked cells; those of the last search may serve again."""
-        parts = [no_points(len(self.source.score_names), self.measure.columns, self.totals)]
+        """Return the rows of marked cells; those that an earlier search fetched serve again."""
+        parts = [no_points(len(self.source.score_names), self.totals)]
         for level, bins in enumerate(self.bins):
-            keys = np.sort(grid.key[marked & (grid.level == level)])
-            if len(keys):
-                parts.append(self._rows(level, bins, keys))
+            there = np.flatnonzero(marked & (grid.level == level))
+            there = there[np.argsort(grid.key[there])]
+            if len(there):
+                parts.append(self._rows(level, bins, grid.key[there], grid.rows[there]))
         return joined(parts, self.totals)
 
-    def _rows(self, level: int, bins: Bins, keys: IntArray) -> Points:
+    def _rows(self, level: int, bins: Bins, keys: IntArray, counted: IntArray) -> Points:
         held, points = self._held.get(level, (keys[:0], None))
-        new = np.setdiff1d(keys, held, assume_unique=True)
-        if points is None or len(new):
-            points = points_of(self.source.rows(Cells(bins, keys)), self.measure, self.totals)
-            self._held[level] = (keys, points)
+        new = np.isin(keys, held, invert=True)
+        if points is None or len(points.scores) + counted[new].sum() > self.plan.fetched:
+            # What both searches need would be too much to hold.
+            held, new, points = keys[:0], np.ones(len(keys), bool), None
+        if new.any():
+            rows = self.source.rows(Cells(bins, keys[new]))
+            if len(rows.loss) != counted[new].sum():
+                raise data_changed("rows of some cells", int(counted[new].sum()), len(rows.loss))
+            found = points_of(rows, self.measure, self.totals)
+            points = found if points is None else joined([points, found], self.totals)
+            held = np.union1d(held, keys)
+            self._held[level] = (held, points)
+        assert points is not None
+        if len(held) == len(keys):
             return points
-        inside = np.isin(bins.key(points.scores), keys)
-        return Points(
-            points.scores[inside],
-            points.id[inside],
-            points.ood[:, inside],
-            points.loss[inside],
-            self.totals,
-        )
+        return some_points(points, np.isin(bins.key(points.scores), keys))
 
 
 def cloud(
@@ -222,23 +266,21 @@ def cloud(
     cells[: pyramid.cells] = pyramid.wanted[: pyramid.cells] == 0
     single, pairs = np.flatnonzero(cells & (met | closed)), np.flatnonzero(closed & ~cells)
     first, last = corners(pyramid.low, pyramid.high, signs)
-    scores = np.vstack(
-        [
-            fetched.scores * np.array(signs),
+    alone, ood = pyramid.mass[:, single], len(totals.ood)
+    parts = [
+        replace(fetched, scores=fetched.scores * np.array(signs)),
+        Points(
             first[:, single].T,
-            first[:, pairs].T,
-            last[:, pairs].T,
-        ]
-    )
-    mass, none = pyramid.mass, np.zeros(len(pairs), np.int64)
-    nothing = np.zeros((len(mass) - OOD, len(pairs)), np.int64)
-    return Points(
-        scores + 0.0,
-        id=np.concatenate([fetched.id, mass[ID, single], none, mass[ID, pairs]]),
-        ood=np.hstack([fetched.ood, mass[OOD:, single], mass[OOD:, pairs], nothing]),
-        loss=np.concatenate([fetched.loss, mass[LOSS, single], mass[LOSS, pairs], none]),
-        totals=totals,
-    )
+            alone[ID],
+            split_ood(alone, ood)[0],
+            alone[LOSS],
+            totals,
+            of_groups=split_ood(alone, ood)[1],
+        ),
+        *first_and_last(first[:, pairs].T, last[:, pairs].T, pyramid.mass[:, pairs], totals),
+    ]
+    found = joined(parts, totals)
+    return replace(found, scores=found.scores + 0.0)
 
 
 def corners(low: FloatArray, high: FloatArray, signs: Signs) -> tuple[FloatArray, FloatArray]:
@@ -250,25 +292,42 @@ def corners(low: FloatArray, high: FloatArray, signs: Signs) -> tuple[FloatArray
 def points_of(rows: Rows, measure: Measure, totals: Totals) -> Points:
     """Return rows as points."""
     masses = measure.masses(rows)
-    return Points(rows.scores + 0.0, masses.id, masses.ood, masses.loss, totals)
+    mass = masses.id, masses.ood, masses.loss
+    return Points(rows.scores + 0.0, *mass, totals, of_groups=masses.groups)
 
 
-def no_points(scores: int, columns: int, totals: Totals) -> Points:
+def no_points(scores: int, totals: Totals) -> Points:
     """Return no points."""
     none: IntArray = np.empty(0, np.int64)
-    return Points(np.empty((0, scores)), none, np.empty((columns, 0), np.int64), none, totals)
+    ood = np.empty((len(totals.ood), 0), np.int64)
+    of_groups = np.empty((2 * len(totals.groups), 0), np.int64)
+    return Points(np.empty((0, scores)), none, ood, none, totals, of_groups=of_groups)
+
+
+def some_points(points: Points, kept: BoolArray) -> Points:
+    """Return those points that are kept."""
+    return replace(
+        points,
+        scores=points.scores[kept],
+        id=points.id[kept],
+        ood=points.ood[:, kept],
+        loss=points.loss[kept],
+        of_groups=None if points.of_groups is None else points.of_groups[:, kept],
+    )
 
 
 def joined(parts: list[Points], totals: Totals) -> Points:
     """Return all points."""
     if len(parts) == 1:
         return replace(parts[0], totals=totals)
+    groups = [part.of_groups for part in parts if part.of_groups is not None]
     return Points(
         np.vstack([part.scores for part in parts]),
         np.concatenate([part.id for part in parts]),
         np.hstack([part.ood for part in parts]),
         np.concatenate([part.loss for part in parts]),
         totals,
+        of_groups=np.hstack(groups) if len(groups) == len(parts) else None,
     )
 
 

@@ -21,27 +21,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from demur._arrays import BoolArray, FloatArray, IntArray
+from demur._arrays import FloatArray, IntArray
 from demur._kernels.numpy_engine.bounds import Best
 from demur._kernels.numpy_engine.boxes import Zone
 from demur.core.bins import Bins
+from demur.core.columns import combine
 from demur.core.points import Points
 from demur.core.program import Program, Totals
-from demur.core.scores import combine
 from demur.core.source import Cells, Histogram, Measure, Overview, Profile, ScoreSource, Strip
-from demur.tuning.directions import DIRECTION_SETS
 from demur.tuning.operating_points import Line
 from demur.tuning.prepared import Prepared
-from demur.tuning.result import Certificate, Exact
+from demur.tuning.result import DIRECTION_SETS, Exact, SearchCertificate
 from demur.tuning.streamed.cells import (
-    ID,
-    LOSS,
-    OOD,
     CellGrid,
     cloud,
     corners,
+    first_and_last,
     joined,
     points_of,
+    some_points,
+    table_of,
     turned,
 )
 from demur.tuning.streamed.cone import (
@@ -56,6 +55,7 @@ from demur.tuning.streamed.cone import (
     extents_of_values,
     outer_points,
 )
+from demur.tuning.streamed.linear import Layout
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.search import BoxJudge, Opened, best_known, best_of
 from demur.tuning.tune import search_exact
@@ -81,7 +81,7 @@ class CloseUp:
 
     def look(
         self, program: Program, best: Best | None, opened: Opened, bins: Bins, search: Exact
-    ) -> tuple[Line | None, Certificate] | None:
+    ) -> tuple[Line | None, SearchCertificate] | None:
         """Return the best line in terms of scores times signs; None if that is not certain.
 
         `bins` are those of the cells of `opened`.
@@ -94,22 +94,25 @@ class CloseUp:
         within = Cells(bins, np.sort(marked.key))
         drawn = self.drawn[np.isin(bins.key(self.drawn), within.key)]
         thin = cone_bins(cone, drawn, marked.low, marked.high, self.plan.thin)
-        strips = _strips_in(cone, zones, marked, rest, program)
+        layout = Layout.of(self.measure)
+        strips = _strips_in(cone, zones, marked, rest, program, layout)
         counted = self.source.histogram(thin, self.measure, strips=strips, within=within)
-        counted_best = _best_on(strips, counted.profiles, rest, cone, program)
+        counted_best = _best_on(strips, counted.profiles, rest, cone, program, layout)
         best = best_known(program, [best, counted_best])
         extents = extents_of_values(cone, counted.low, counted.high)
         within_cone = ConeSearch(_bands(cone, rest, counted, extents), zones, cone.t)
         within_cone.run(
-            BoxJudge(program, self.measure.price, best), few=self.plan.few, budget=self.plan.boxes
+            BoxJudge(program, self.measure.price, best, layout),
+            few=self.plan.few,
+            budget=self.plan.boxes,
         )
         # Cells of scores that are not marked are known not to be crossed.
         crossed = within_cone.marked[len(rest.key) :]
         if int(counted.rows[crossed].sum()) > self.plan.fetched:
             return None
-        outer = _outer(counted, outer_points(cone, extents), self.totals)
+        outer = first_and_last(*outer_points(cone, extents), table_of(counted), self.totals)
         parts = [self._rows(Cells(thin, counted.key[crossed]), within)]
-        parts += [_some(points, ~crossed) for points in outer]
+        parts += [some_points(points, ~crossed) for points in outer]
         points = self._cloud(cone, opened, joined(parts, self.totals))
         line, certificate = search_exact(self.prepared(points), program, _NONNEG, search)
         certificate = replace(
@@ -128,48 +131,32 @@ class CloseUp:
     def _rows(self, cells: Cells, within: Cells) -> Points:
         """Return the rows of some cells of the cone that are in cells of scores, too."""
         rows = points_of(self.source.rows(cells), self.measure, self.totals)
-        return _some(rows, np.isin(within.bins.key(rows.scores), within.key))
-
-
-def _outer(
-    counted: Histogram, points: tuple[FloatArray, FloatArray], totals: Totals
-) -> list[Points]:
-    """Return OOD and loss masses of cells where they are accepted first, ID masses last."""
-    none, nothing = np.zeros_like(counted.id), np.zeros_like(counted.ood)
-    return [
-        Points(points[0], none, counted.ood, counted.loss, totals),
-        Points(points[1], counted.id, nothing, none, totals),
-    ]
-
-
-def _some(points: Points, kept: BoolArray) -> Points:
-    return replace(
-        points,
-        scores=points.scores[kept],
-        id=points.id[kept],
-        ood=points.ood[:, kept],
-        loss=points.loss[kept],
-    )
+        return some_points(rows, np.isin(within.bins.key(rows.scores), within.key))
 
 
 def _bands(cone: Cone, rest: CellGrid, counted: Histogram, extents: Extents) -> Bands:
     """Return cells of scores that are not marked, and then those of the cone."""
     ends = [extents_of_scores(cone, rest.low, rest.high).widened, extents.widened]
     low, high = (np.vstack(end) for end in zip(*ends, strict=True))
-    columns = (counted.id, counted.loss, counted.cheap_id, counted.cheap_loss)
-    mass = np.hstack([rest.mass, np.vstack([*columns, counted.ood])])
+    mass = np.hstack([rest.mass, table_of(counted)])
     return bands_of(low, high, mass, np.append(np.zeros_like(rest.rows), counted.rows))
 
 
 def _strips_in(
-    cone: Cone, zones: Sequence[Zone], marked: CellGrid, rest: CellGrid, program: Program
+    cone: Cone,
+    zones: Sequence[Zone],
+    marked: CellGrid,
+    rest: CellGrid,
+    program: Program,
+    layout: Layout,
 ) -> list[Strip]:
     """Return strips in the directions that promise most."""
     ends = np.array([zone.t for zone in zones])
     directions = np.linspace(ends.min(), ends.max(), _DIRECTIONS)
     value = np.full(_DIRECTIONS, np.nan)
     for place, t in enumerate(directions):
-        best = _about(cone, float(t), _reach(zones, float(t)), marked, rest, program)
+        total = _about(cone, float(t), _reach(zones, float(t)), marked, rest)
+        best = best_of(program, layout, total)
         if best is not None:
             value[place] = program.value(best.id, best.ood, best.loss)
     known = np.flatnonzero(np.isfinite(value))
@@ -193,15 +180,13 @@ def _about(
     reach: tuple[float, float],
     marked: CellGrid,
     rest: CellGrid,
-    program: Program,
-) -> Best | None:
-    """Return about what the best threshold of a direction accepts."""
+) -> IntArray:
+    """Return about what the thresholds of a direction accept."""
     weights = np.array(cone.direction(t))
     middle, others = ((grid.low + grid.high) / 2 @ weights for grid in (marked, rest))
     order = np.argsort(middle)
     below = rest.mass[:, others <= sum(reach) / 2].sum(axis=1, keepdims=True)
-    total = below + np.cumsum(marked.mass.take(order, axis=1), axis=1)
-    return best_of(program, total[ID], total[OOD:], total[LOSS])
+    return np.asarray(below + np.cumsum(marked.mass.take(order, axis=1), axis=1))
 
 
 def _lowest(directions: FloatArray, value: FloatArray) -> float:
@@ -223,6 +208,7 @@ def _best_on(
     rest: CellGrid,
     cone: Cone,
     program: Program,
+    layout: Layout,
 ) -> Best | None:
     """Return the best that is known along strips, of which rows of marked cells were counted.
 
@@ -234,9 +220,10 @@ def _best_on(
         # Products and sums as in rules, which round monotonically.
         weights = [sign * w for sign, w in zip(cone.signs, strip.weights, strict=True)]
         early, late = (combine(weights, corner.T) for corner in (first, last))
-        nI = profile.id + _below(rest.mass[[ID]], late, profile.threshold)[0]
-        paid = _below(rest.mass[[LOSS, *range(OOD, len(rest.mass))]], early, profile.threshold)
-        found.append(best_of(program, nI, profile.ood + paid[1:], profile.loss + paid[0]))
+        mass = table_of(profile)
+        for chosen, corner in ((layout.gains, late), (~layout.gains, early)):
+            mass[chosen] += _below(rest.mass[chosen], corner, profile.threshold)
+        found.append(best_of(program, layout, mass))
     return best_known(program, found)
 
 

@@ -27,10 +27,9 @@ from demur.core.models import Bound, RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number, Program, Totals
 from demur.core.source import ScoreSource
-from demur.tuning.directions import DIRECTION_SETS, DirectionSet
 from demur.tuning.frontier import Levels, Surface, best_for_all_bounds
 from demur.tuning.operating_points import Rules, operating_points
-from demur.tuning.result import Exact
+from demur.tuning.result import DIRECTION_SETS, DirectionSet, Exact
 from demur.tuning.streamed.cells import ID, OOD, Pyramid, Signs, build, cloud, turned
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.search import BoxJudge, known, open_cells

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from demur.core.bins import Bins, axis_for
+from demur.core.columns import combine
 from demur.core.models import RejectionModel
 from demur.core.sample import Sample
-from demur.core.scores import combine
 from demur.core.source import Measure, Overview, Rows, Strip
 from demur.errors import DemurError
-from demur.tuning.directions import Direction, DirectionSet
 from demur.tuning.prepared import Prepared, prepare
-from demur.tuning.result import Exact
+from demur.tuning.result import Direction, DirectionSet, Exact
 from demur.tuning.tune import search_exact
 
 # Bytes that a fetched row takes in the last search, and a cell of the histogram in the first.
@@ -68,7 +67,7 @@ def bins_for(rows: Rows, bins: int) -> Bins:
 
 def as_sample(rows: Rows, overview: Overview) -> Sample | None:
     """Return drawn rows, which are doubts, as a sample; None if they have no ID mass."""
-    is_id = rows.group < 0
+    is_id, groups = rows.group < 0, np.array(overview.groups)
     if not is_id.any() or (rows.weight is not None and not rows.weight[is_id].any()):
         return None
     sets = {name: np.flatnonzero(rows.group == k) for k, name in enumerate(overview.sets)}
@@ -79,6 +78,7 @@ def as_sample(rows: Rows, overview: Overview) -> Sample | None:
         ood_scores={name: rows.scores[rows_] for name, rows_ in sets.items()},
         id_weight=None if weight is None else weight[is_id],
         ood_weight=None if weight is None else {name: weight[r] for name, r in sets.items()},
+        id_group=groups[-1 - rows.group[is_id]] if len(groups) else None,
     )
 
 
@@ -124,6 +124,10 @@ def _price(model: RejectionModel, risk: float | None, measure: Measure) -> float
     if measure.plain:
         return 1.0
     unit = 2.0 ** (measure.loss_exponent - measure.id_exponent)
+    bound = model.bound("selective_risk")
+    if bound is not None and model.objective != "selective_risk":
+        # What the bound welcomes is what matters.
+        return float(bound.value) * unit
     if model.cost is not None:
         return float(model.cost.reject_id) * unit
     # A little above the risk to expect; above zero, so that rows without loss are cheap.
@@ -145,6 +149,7 @@ def _every_other(sample: Sample, start: int) -> Sample:
         ood_scores={name: sample.ood_scores[place][rows] for name, place in sets},
         id_weight=None if sample.id_weight is None else sample.id_weight[rows],
         ood_weight=None if weight is None else {name: weight[place][rows] for name, place in sets},
+        id_group=None if sample.id_group is None else sample.id_group[rows],
     )
 
 

@@ -27,7 +27,8 @@ from demur._kernels.numpy_engine.bounds import (
 from demur._kernels.numpy_engine.boxes import LINE_EPS, Zone, cut_t, cut_v
 from demur.core.program import Program
 from demur.tuning.prepared import kernel_arguments
-from demur.tuning.streamed.cells import CHEAP_ID, CHEAP_LOSS, ID, LOSS, OOD, Pyramid, Signs
+from demur.tuning.streamed.cells import CHEAP_ID, CHEAP_LOSS, ID, LOSS, Pyramid, Signs, split_ood
+from demur.tuning.streamed.linear import Layout, LinearJudge
 from demur.tuning.streamed.plan import StreamPlan
 
 # Crossing rows of a box, relative to those of a half-plane in its middle, that end its cutting;
@@ -38,6 +39,8 @@ TIGHT = 1.15
 _DEEPEST = 64
 # Nodes whose lines spread over more than this part of the height of a box are opened.
 _COARSE = 0.5
+# Items of a box by which it is cut.
+_LOOKED_AT = 500
 
 
 class BoxJudge:
@@ -47,22 +50,30 @@ class BoxJudge:
     is below `price` times ID; see `demur._kernels.numpy_engine.bounds`.
     """
 
-    def __init__(self, program: Program, price: float, best: Best | None) -> None:
+    def __init__(
+        self, program: Program, price: float, best: Best | None, layout: Layout | None = None
+    ) -> None:
         self._program, self._best = program, best
         self._problem = Problem.of(*kernel_arguments(program))
         self._prices = Prices(program.loss * price, program.loss * price)
+        self._linear: LinearJudge | None = None
+        if program.linear:
+            self._linear = LinearJudge(program, price, layout or Layout((), (), False))
 
     def alive(self, accepted: IntArray, crossing: IntArray) -> bool:
         """Return whether a box with these masses may hold a better or an equal half-plane.
 
         It is `judge` for a single box, many times as fast.
         """
-        most, nO, best = int(accepted[ID] + crossing[ID]), accepted[OOD:].tolist(), self._best
+        most, best = int(accepted[ID] + crossing[ID]), self._best
+        nO = split_ood(accepted, len(self._program.max_ood))[0].tolist()
         if not self._possible(most, nO):
+            return False
+        if self._linear is not None and not self._linear.hopeful(accepted, crossing):
             return False
         if best is None:
             return True
-        masses = _box_masses(accepted, crossing, int)
+        masses = self._box_masses(accepted, crossing, int)
         bound = lower_bound(self._problem, best.value, self._prices, masses, max)
         min_id, step = self._problem.min_id, self._problem.step(best)
         least, error = bound.least(min_id), bound.error(min_id)
@@ -75,8 +86,11 @@ class BoxJudge:
 
     def alive_each(self, accepted: IntArray, crossing: IntArray) -> BoolArray:
         """Return the same for many boxes; masses have shape (4 + sets, boxes)."""
-        masses = _box_masses(accepted, crossing, np.asarray)
-        return judge(self._problem, self._prices, self._best, masses, ties=True, slack=0.0).alive
+        masses = self._box_masses(accepted, crossing, np.asarray)
+        alive = judge(self._problem, self._prices, self._best, masses, ties=True, slack=0.0).alive
+        if self._linear is not None:
+            alive &= self._linear.hopeful(accepted, crossing)
+        return alive
 
     def _possible(self, most: int, nO: list[int]) -> bool:
         program = self._program
@@ -85,22 +99,27 @@ class BoxJudge:
             accepted <= largest and a * most >= b * accepted for accepted, largest, (a, b) in bounds
         )
 
+    def _box_masses(
+        self, accepted: IntArray, crossing: IntArray, number: Callable[[Any], Any]
+    ) -> BoxMasses:
+        return BoxMasses(
+            id=number(accepted[ID]),
+            loss=number(accepted[LOSS]),
+            ood=split_ood(accepted, len(self._program.max_ood))[0],
+            crossing_id=number(crossing[ID]),
+            cheap_id=number(crossing[CHEAP_ID]),
+            cheap_loss=number(crossing[CHEAP_LOSS]),
+        )
 
-def _box_masses(accepted: IntArray, crossing: IntArray, number: Callable[[Any], Any]) -> BoxMasses:
-    return BoxMasses(
-        id=number(accepted[ID]),
-        loss=number(accepted[LOSS]),
-        ood=accepted[OOD:],
-        crossing_id=number(crossing[ID]),
-        cheap_id=number(crossing[CHEAP_ID]),
-        cheap_loss=number(crossing[CHEAP_LOSS]),
-    )
 
-
-def best_of(program: Program, nI: IntArray, nO: IntArray, L: IntArray) -> Best | None:
-    """Return the best of some operating points; `nO` has shape (sets, points)."""
+def best_of(program: Program, layout: Layout, mass: IntArray) -> Best | None:
+    """Return the best of some operating points; `mass` has the rows of a grid's masses."""
     problem = Problem.of(*kernel_arguments(program))
-    rows, total = np.flatnonzero(problem.feasible(nI, nO)), nO.sum(axis=0)
+    nI, L, nO = mass[ID], mass[LOSS], split_ood(mass, len(program.max_ood))[0]
+    met = problem.feasible(nI, nO)
+    if program.linear:
+        met &= layout.met(program, mass)
+    rows, total = np.flatnonzero(met), nO.sum(axis=0)
     kept = problem.best(nI[rows], total[rows], L[rows])
     if len(kept) == 0:
         return None
@@ -205,7 +224,7 @@ def _mass(pyramid: Pyramid, items: IntArray) -> IntArray:
     return mass
 
 
-class _Box(NamedTuple):
+class _DualBox(NamedTuple):
     zone: Zone
     part: Items
     accepted: IntArray
@@ -231,7 +250,7 @@ class Survey:
         """Look at `zones` and leave the parts that may hold something better or equal."""
         nothing = np.zeros(len(self.pyramid.mass), np.int64)
         roots = [self._lines.part(chart, np.array([self.pyramid.root])) for chart in (0, 1)]
-        stack = [_Box(zone, roots[zone.chart], nothing, 0) for zone in zones]
+        stack = [_DualBox(zone, roots[zone.chart], nothing, 0) for zone in zones]
         while stack:
             box = self._opened(stack.pop(), _COARSE)
             self.boxes += 1
@@ -246,7 +265,7 @@ class Survey:
                 self.zones.append(box.zone)
                 self.met[self._opened(box, -1.0).part.items] = True
 
-    def _opened(self, box: _Box, coarse: float) -> _Box:
+    def _opened(self, box: _DualBox, coarse: float) -> _DualBox:
         """Sort out the items of a box, and open the nodes that are too coarse for it."""
         pyramid, zone = self.pyramid, box.zone
         height = coarse * zone.height
@@ -268,7 +287,7 @@ class Survey:
             self.met[nodes] = True
             part = self._lines.part(zone.chart, pyramid.children(nodes))
 
-    def _done(self, box: _Box, rows: int) -> bool:
+    def _done(self, box: _DualBox, rows: int) -> bool:
         """Return whether cutting the box would hardly leave fewer rows to look at."""
         part = box.part
         if rows <= self._few or box.depth >= _DEEPEST:
@@ -284,19 +303,34 @@ class Survey:
         below = part.mass[:-1].take(np.flatnonzero(inside), axis=1).sum(axis=1)
         return self._bound.alive(box.accepted + below, np.array(there))
 
-    def _halves(self, box: _Box) -> Sequence[Zone]:
-        """Cut a box in t where its lines drift apart, otherwise along them."""
+    def _halves(self, box: _DualBox) -> Sequence[Zone]:
+        """Cut a box in t where its lines drift apart, otherwise along them.
+
+        Ranks decide, not means: a few rows far out must not tell where all others are cut.
+        """
         zone = box.zone
         first, last, first_w, last_w, _ = box.part.line
-        slope = (first_w + last_w) / 2
+        # Some hundred items tell enough.
+        some = slice(None, None, 1 + len(first) // _LOOKED_AT)
+        rows = box.part.mass[-1, some]
+        slope = (first_w[some] + last_w[some]) / 2
         width = zone.t[1] - zone.t[0]
-        mean = float(slope.mean())
-        drift = width * float(slope.max() - slope.min()) + abs(width * mean - zone.tilt)
+        least, lean, most = _ranked(slope, rows, (0.02, 0.5, 0.98))
+        drift = width * (most - least) + abs(width * lean - zone.tilt)
         if drift > zone.height:
             return cut_t(zone, zone.height / drift)
-        value = (first + last) / 2 + sum(zone.t) / 2 * slope
-        inside = np.clip(value, sum(zone.low) / 2, sum(zone.high) / 2)
-        return cut_v(zone, mean * width, float(inside.mean()))
+        value = (first[some] + last[some]) / 2 + sum(zone.t) / 2 * slope
+        (middle,) = _ranked(value, rows, (0.5,))
+        middle = float(np.clip(middle, sum(zone.low) / 2, sum(zone.high) / 2))
+        return cut_v(zone, lean * width, middle)
+
+
+def _ranked(values: FloatArray, rows: IntArray, shares: Sequence[float]) -> list[float]:
+    """Return the values below which these shares of the rows are."""
+    order = np.argsort(values)
+    total = np.cumsum(rows[order] + 1)
+    places = np.searchsorted(total, np.array(shares) * total[-1])
+    return [float(value) for value in values[order[np.minimum(places, len(order) - 1)]]]
 
 
 def survey(lines: Lines, bound: BoxJudge, zones: list[Zone], *, few: int, budget: int) -> Survey:

@@ -13,8 +13,9 @@ Why the answer is the optimum over all rows. Take directions with two non-negati
 scores with changed signs serve the others. Call nI, nO, L what a half-plane H accepts of all
 rows, and nI', nO', L' what it accepts of the cloud. A cell that is not fetched has its ID mass
 at the corner accepted last, so nI' <= nI, and its OOD and loss mass at the corner accepted
-first, so nO' >= nO and L' >= L. Objective and bounds of every `Program` get no better when nI
-falls or nO or L grow, and neither do the ties (larger nI, smaller nO). Hence
+first, so nO' >= nO and L' >= L, of all rows and of every group and set. Objective and bounds of
+every `Program` get no better when nI falls or nO or L grow, and neither do the ties (larger nI,
+smaller nO, smaller L). Hence
 
     (a)  no H is better on the cloud than on the rows.
 
@@ -42,7 +43,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -51,6 +52,8 @@ from demur._kernels.engines import engine
 from demur._kernels.numpy_engine.bounds import Best
 from demur._kernels.numpy_engine.boxes import SIGNS
 from demur.core.card import Card
+from demur.core.column_sample import likely_mistakes, warn_of_mistakes
+from demur.core.fingerprint import sides_of
 from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Program, Totals
@@ -59,25 +62,30 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import Histogram, Measure, Overview, ScoreSource
 from demur.errors import InvalidInputError
-from demur.tuning.directions import DIRECTION_SETS, DirectionSet
-from demur.tuning.infeasible import infeasible_error
 from demur.tuning.operating_points import Line
 from demur.tuning.prepared import Prepared, spread
-from demur.tuning.result import Certificate, Exact, Tuning
+from demur.tuning.result import (
+    DIRECTION_SETS,
+    DirectionSet,
+    Exact,
+    SearchCertificate,
+    Tuning,
+    infeasible_error,
+)
 from demur.tuning.streamed.cells import (
-    ID,
-    LOSS,
-    OOD,
     CellGrid,
     Layers,
     build,
     cloud,
+    first_and_last,
     grid_of,
     joined,
     no_points,
+    table_of,
     turned,
 )
 from demur.tuning.streamed.close_up import CloseUp
+from demur.tuning.streamed.linear import Layout
 from demur.tuning.streamed.plan import StreamPlan, as_sample, bins_for, guess
 from demur.tuning.streamed.search import (
     BoxJudge,
@@ -88,6 +96,9 @@ from demur.tuning.streamed.search import (
     open_cells,
 )
 from demur.tuning.tune import preferred, search_exact, search_one_score
+
+if TYPE_CHECKING:
+    from demur.tuning.streamed.flat import FlatStream
 
 # How often cells are cut into finer ones at most.
 REFINEMENTS = 3
@@ -107,26 +118,65 @@ def tune_source(
     plan: StreamPlan | None = None,
 ) -> Tuning:
     """Return what `demur.tune` returns for the same rows in memory."""
-    stream = Streamed(source, [model], allowed, ood=ood, plan=plan)
+    if model.every_set:
+        ood = "worst"
+    stream = _streamed(source, model, allowed, ood, plan)
     model.check_rows(stream.totals)
     line, certificate = stream.find(model.program(stream.totals), allowed, search)
     if line is None:
-        nothing = no_points(len(source.score_names), stream.measure.columns, stream.totals)
+        nothing = no_points(len(source.score_names), stream.totals)
 
-        def find(program: Program) -> tuple[int, int] | None:
+        def find(program: Program) -> tuple[int, int, int] | None:
             other, _ = stream.find(program, allowed, Exact())
-            return None if other is None else (other.id, other.ood)
+            return None if other is None else (other.id, other.ood, other.loss)
 
-        raise infeasible_error(model, nothing, find)
+        causes = [mistake.text for part in _told_apart(stream) for mistake in likely_mistakes(part)]
+        raise infeasible_error(model, nothing, find, causes=causes)
+    for part in _told_apart(stream):
+        warn_of_mistakes(part, model, stacklevel=4)
     rule = Rule.of_doubts(line.direction, line.threshold, source.columns)
     point = _point(stream, rule, line, model)
-    card = Card.of_source_tuning(stream.overview, source.columns, model, point, ood=ood)
+    drawn = None if stream.sample is None else sides_of(stream.sample)
+    card = Card.of_source_tuning(
+        stream.overview, source.columns, model, point, drawn=drawn, ood=ood
+    )
     return Tuning(replace(rule, card=card), point, model, stream.totals, certificate)
 
 
-def _point(stream: Streamed, rule: Rule, line: Line, model: RejectionModel) -> OperatingPoint:
+def _streamed(
+    source: ScoreSource,
+    model: RejectionModel,
+    allowed: DirectionSet,
+    ood: Literal["pooled", "worst"],
+    plan: StreamPlan | None,
+) -> Streamed | FlatStream:
+    # What searches a single score instead makes use of what is below.
+    from demur.tuning.streamed.flat import FlatStream, varying_score
+
+    column = varying_score(source.overview())
+    if column is None:
+        return Streamed(source, [model], allowed, ood=ood, plan=plan)
+    return FlatStream(source, [model], allowed, column, ood=ood, plan=plan)
+
+
+def _told_apart(stream: Streamed | FlatStream) -> list[Sample]:
+    """Return drawn rows under the names and senses of their columns, if there are any."""
+    rows, columns = stream.sample, stream.source.columns
+    if rows is None:
+        return []
+    own, foreign = (np.isfinite(side).all(axis=1) for side in sides_of(rows))
+    if not own.any():
+        return []
+    scores = columns.as_doubts(rows.id_scores[own]), columns.as_doubts(rows.ood_scores[foreign])
+    named = {"score_names": columns.names, "confidence": columns.confidence}
+    return [Sample(scores[0], rows.id_loss[own], scores[1], **named)]  # type: ignore[arg-type]
+
+
+def _point(
+    stream: Streamed | FlatStream, rule: Rule, line: Line, model: RejectionModel
+) -> OperatingPoint:
     """Return the rates of `rule`, counted once more over all rows."""
-    measure = Measure.of(stream.overview, apart=True)
+    measure = Measure.of(stream.overview, apart=True, grouped=True)
     tally = stream.source.tally(rule.for_doubts(stream.source.columns), measure)[None]
     counted, known = (tally.id, sum(tally.ood), tally.loss), (line.id, line.ood, line.loss)
     if counted[:2] != known[:2] or (model.program(stream.totals).loss and counted != known):
@@ -157,13 +207,20 @@ class Streamed:
         )
         drawn = source.sample(self.plan.sample, seed=0)
         self.sample: Sample | None = as_sample(drawn, self.overview)
-        measure = Measure.of(self.overview, apart=ood == "worst")
+        measure = Measure.of(
+            self.overview,
+            # One set can only be told from the others if all are.
+            apart=ood == "worst" or any(model.names_sets for model in models),
+            grouped=any(bound.group for model in models for bound in model.bounds),
+        )
+        self.layout = Layout.of(measure)
         hints = [guess(self.sample, model, allowed, measure, ood) for model in models]
         self.measure = replace(measure, price=max(hint.price for hint in hints))
         strips = [strip for hint in hints for strip in hint.strips]
         bins = bins_for(drawn, self.plan.bins)
         counted = source.histogram(bins, self.measure, strips=strips)
-        self.totals = _totals(counted, self.overview, self.measure)
+        totals = _totals(counted, self.overview, self.measure)
+        self.totals = replace(totals, pooled=ood == "pooled" and len(totals.ood) > 1)
         self._profiles = counted.profiles
         self.grid = grid_of(counted, bins, 0)
         self.layers = Layers(source, self.measure, self.totals, self.plan, bins)
@@ -174,13 +231,13 @@ class Streamed:
 
     def find(
         self, program: Program, allowed: DirectionSet, search: Exact
-    ) -> tuple[Line | None, Certificate]:
+    ) -> tuple[Line | None, SearchCertificate]:
         """Return the best line over all allowed directions; None if none meets the bounds."""
         self.layers.forget_finer()
         if len(self.source.score_names) == 1:
             return self._find_single(program)
         best = self._incumbent(program, allowed)
-        bound = BoxJudge(program, self.measure.price, best)
+        bound = BoxJudge(program, self.measure.price, best, self.layout)
         opened = open_cells(
             build(self.grid), bound, self.plan, {SIGNS[q]: None for q in allowed.quarters}
         )
@@ -192,7 +249,7 @@ class Streamed:
 
     def _search(
         self, program: Program, opened: Opened, search: Exact
-    ) -> tuple[Line | None, Certificate]:
+    ) -> tuple[Line | None, SearchCertificate]:
         """Fetch the rows of marked cells, and search them."""
         rows = self.layers.fetch(opened.pyramid.grid, opened.marked)
         lines, certificates = [], []
@@ -204,13 +261,13 @@ class Streamed:
                 lines.append(turned(line, signs))
         return preferred(lines, program), _joint(certificates, opened.boxes)
 
-    def _find_single(self, program: Program) -> tuple[Line | None, Certificate]:
+    def _find_single(self, program: Program) -> tuple[Line | None, SearchCertificate]:
         points = one_score_points(self.grid, self.layers, program)
         line = search_one_score(points, program)
         value = math.nan
         if line is not None:
             value = program.scale * program.value(line.id, line.ood, line.loss) + program.offset
-        return line, Certificate("optimal", value)
+        return line, SearchCertificate("optimal", value)
 
     def _refined(self, opened: Opened, bound: BoxJudge) -> Opened:
         """Cut marked cells into finer ones until their rows can be held."""
@@ -225,9 +282,7 @@ class Streamed:
 
     def _incumbent(self, program: Program, allowed: DirectionSet) -> Best | None:
         """Return the best operating point known; it is feasible, and no better than it says."""
-        found = [
-            best_of(program, profile.id, profile.ood, profile.loss) for profile in self._profiles
-        ]
+        found = [best_of(program, self.layout, table_of(profile)) for profile in self._profiles]
         if not any(found):
             found = [self._corner_look(program, quarter) for quarter in allowed.quarters]
         if program.reject_all:
@@ -241,7 +296,7 @@ class Streamed:
         met = np.arange(pyramid.root + 1) >= pyramid.level[level + 1]
         if level == len(pyramid.level) - 2:
             met[:] = False
-        nothing = no_points(2, self.measure.columns, self.totals)
+        nothing = no_points(2, self.totals)
         points = cloud(pyramid, met, nothing, SIGNS[quarter], self.totals)
         found = self.prepared(points).search(program, _NONNEG)
         return known(program, found.id, found.ood, found.loss) if len(found.v) else None
@@ -260,24 +315,26 @@ class Streamed:
     def prepared(self, points: Points) -> Prepared:
         """Return points ready to be searched."""
         sample = self.sample or Sample(np.zeros((1, 2)), np.zeros(1))
-        return Prepared(sample, points, self.ood, engine(), None, self._scale)
+        return Prepared(sample, points, self.ood, engine(), _spread=self._scale)
 
 
 def _totals(counted: Histogram, overview: Overview, measure: Measure) -> Totals:
-    infinite = counted.infinite
-    ood_rows = sum(overview.ood_rows)
+    ood_rows, columns = sum(overview.ood_rows), 2 + measure.columns
+    parts = [counted.id, counted.loss, *counted.ood]
+    parts += [] if counted.groups is None else list(counted.groups)
+    whole = [int(part.sum()) + extra for part, extra in zip(parts, counted.infinite, strict=True)]
     return Totals(
-        id=int(counted.id.sum()) + infinite[0],
-        ood=tuple(
-            int(mass) + extra
-            for mass, extra in zip(counted.ood.sum(axis=1), infinite[2:], strict=True)
-        ),
-        loss=int(counted.loss.sum()) + infinite[1],
+        id=whole[0],
+        ood=tuple(whole[2:columns]),
+        loss=whole[1],
         id_exponent=measure.id_exponent,
         ood_exponent=measure.ood_exponent,
         loss_exponent=measure.loss_exponent,
         id_rounding=overview.id_rows if counted.inexact[0] else 0,
         ood_rounding=ood_rows if counted.inexact[1] else 0,
+        loss_rounding=overview.id_rows if measure.loss_exponent else 0,
+        groups=tuple(zip(measure.groups, whole[columns:], strict=False)),
+        sets=tuple(zip(measure.sets, whole[2:columns], strict=False)),
     )
 
 
@@ -288,10 +345,11 @@ def _spread(sample: Sample | None, scores: int) -> np.ndarray[tuple[int], np.dty
     return spread(points.scores, points.id)
 
 
-def _joint(certificates: list[Certificate], boxes: int) -> Certificate:
+def _joint(certificates: list[SearchCertificate], boxes: int) -> SearchCertificate:
     """Return what several searches together are sure of."""
-    ranked = sorted(certificates, key=lambda one: ("optimal", "gap", "budget").index(one.status))
-    return Certificate(
+    surest_first = ("optimal", "gap", "unresolved", "budget")
+    ranked = sorted(certificates, key=lambda one: surest_first.index(one.status))
+    return SearchCertificate(
         ranked[-1].status,
         min(one.lower_bound for one in certificates),
         boxes + sum(one.boxes for one in certificates),
@@ -302,23 +360,24 @@ def _joint(certificates: list[Certificate], boxes: int) -> Certificate:
 def one_score_points(grid: CellGrid, layers: Layers, program: Program) -> Points:
     """Return points whose best threshold is the best of all rows, refining cells if need be."""
     price = layers.measure.price
-    marked = _mark_one(grid, program, price)
+    layout = Layout.of(layers.measure)
+    marked = _mark_one(grid, program, price, layout)
     for _ in range(REFINEMENTS):
         if int(grid.rows[marked].sum()) <= layers.plan.fetched:
             break
         grid = layers.refine(grid, marked)
-        marked = _mark_one(grid, program, price)
+        marked = _mark_one(grid, program, price, layout)
     layers.check_size(int(grid.rows[marked].sum()))
     return points_of_one(grid, marked, layers.fetch(grid, marked), layers.totals)
 
 
-def _mark_one(grid: CellGrid, program: Program, price: float) -> BoolArray:
+def _mark_one(grid: CellGrid, program: Program, price: float, layout: Layout) -> BoolArray:
     """Return which cells may hold the optimum inside."""
     order = np.argsort(grid.low[:, 0], kind="stable")
     total = np.cumsum(grid.mass[:, order], axis=1)
-    found = [best_of(program, total[ID], total[OOD:], total[LOSS])]
+    found = [best_of(program, layout, total)]
     found += [known(program, 0, 0, 0)] if program.reject_all else []
-    return mark_cells(grid, BoxJudge(program, price, best_known(program, found)))
+    return mark_cells(grid, BoxJudge(program, price, best_known(program, found), layout))
 
 
 def mark_cells(grid: CellGrid, bound: BoxJudge) -> BoolArray:
@@ -338,7 +397,4 @@ def points_of_one(grid: CellGrid, marked: BoolArray, rows: Points, totals: Total
     As with two scores, ID mass is put at the end accepted last, OOD and loss mass at the other.
     """
     rest = grid.take(~marked)
-    none, nothing = np.zeros(len(rest.key), np.int64), np.zeros_like(rest.mass[OOD:])
-    first = Points(rest.low, none, rest.mass[OOD:], rest.mass[LOSS], totals)
-    last = Points(rest.high, rest.mass[ID], nothing, none, totals)
-    return joined([rows, first, last], totals)
+    return joined([rows, *first_and_last(rest.low, rest.high, rest.mass, totals)], totals)

@@ -1,1 +1,0 @@
-"""What tuned rules do on new data, from drawing the rows at hand anew."""

@@ -1,0 +1,326 @@
+"""Standard errors of rates of rules, and DeLong's of AUROC, of one method or of two compared.
+
+Rows count several times, once or not at all.
+
+All rates are functions of three means: accepted ID (the TPR T), the loss of accepted ID
+(L, over all ID), and accepted OOD (the FPR F). A row moves a rate by the gradient of that
+function times what the row adds to the means; the root of the summed squares is the standard
+error (the delta method). For two rules on the same rows, the moves are subtracted row by row.
+
+DeLong's standard error is for one score, and for two scores on the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from demur._arrays import BoolArray, FloatArray, IntArray, takes
+from demur.core.models import RejectionModel
+from demur.core.points import Masses
+from demur.core.program import Totals
+from demur.core.rates import OperatingPoint, accepted_rows, operating_point
+from demur.core.rule import Rule
+from demur.core.sample import Sample
+from demur.errors import InvalidInputError
+from demur.guarantees.intervals import Interval, miss, refuse_weights
+
+Times = tuple[IntArray, IntArray]
+"""How often each ID and OOD row counts."""
+Decided = tuple[BoolArray, BoolArray]
+"""Which ID and OOD rows are accepted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedRows:
+    """The masses of a sample's rows, ready to be counted under many rules."""
+
+    sample: Sample
+    id: Masses
+    ood: Masses
+    loss: Masses
+
+    @classmethod
+    def of(cls, sample: Sample) -> CountedRows:
+        """Lower the weights and losses of `sample`."""
+        id_weight, ood_weight = _weights(sample)
+        return cls(
+            sample,
+            Masses.of(id_weight),
+            Masses.of(ood_weight),
+            Masses.of(id_weight * sample.id_loss),
+        )
+
+    def decide(self, rule: Rule) -> Decided:
+        """Return which ID and which OOD rows `rule` accepts."""
+        return accepted_rows(rule, self.sample)
+
+    def point(
+        self,
+        accepted: Decided,
+        times: Times,
+        model: RejectionModel | None,
+    ) -> OperatingPoint | None:
+        """Return the rates when row i counts `times[i]` times; None if no ID row counts."""
+        taken_id, taken_ood = times[0] * accepted[0], times[1] * accepted[1]
+        totals = Totals(
+            id=int(self.id.values @ times[0]),
+            ood=(int(self.ood.values @ times[1]),),
+            loss=0,
+            id_exponent=self.id.exponent,
+            ood_exponent=self.ood.exponent,
+            loss_exponent=self.loss.exponent,
+        )
+        if totals.id == 0:
+            return None
+        return operating_point(
+            id_mass=int(self.id.values @ taken_id),
+            ood_masses=[int(self.ood.values @ taken_ood)],
+            loss_mass=int(self.loss.values @ taken_id),
+            totals=totals,
+            model=model,
+        )
+
+
+def measures(model: RejectionModel) -> tuple[str, ...]:
+    """Return the names of the rates that a model gives a meaning to."""
+    names: tuple[str, ...] = ("tpr", "fpr", "selective_risk")
+    if model.ood_prior is not None:
+        names += ("precision",)
+    if model.cost is not None:
+        names += ("expected_cost",)
+    return names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moves:
+    """How much each row moves each rate."""
+
+    id: FloatArray
+    """Shape (ID rows, measures)."""
+    ood: FloatArray
+    """Shape (OOD rows, measures)."""
+    one_more: FloatArray
+    """Squared, by one more row of the typical weight and loss; one for each measure."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """Weights and losses of a sample, ready for the standard errors of many rules."""
+
+    model: RejectionModel
+    id_weight: FloatArray
+    ood_weight: FloatArray
+    loss: FloatArray
+    """Weight times loss."""
+
+    @classmethod
+    def of(cls, sample: Sample, model: RejectionModel) -> Spread:
+        """Take the weights and losses of `sample`, and what the model says of priors and costs."""
+        id_weight, ood_weight = _weights(sample)
+        return cls(model, id_weight, ood_weight, id_weight * sample.id_loss)
+
+    def moves(self, accepted: Decided, times: Times) -> Moves:
+        """Return how rows that count `times` move the rates of a rule that accepts so."""
+        id_total = float(times[0] @ self.id_weight)
+        ood_total = float(times[1] @ self.ood_weight) or 1.0
+        taken = times[0] * accepted[0]
+        tpr, loss = float(taken @ self.id_weight) / id_total, float(taken @ self.loss) / id_total
+        fpr = float((times[1] * accepted[1]) @ self.ood_weight) / ood_total
+        by_tpr, by_loss, by_fpr = _gradients(self.model, tpr, loss, fpr)
+        id_means = np.column_stack(
+            [
+                self.id_weight * (accepted[0] - tpr),
+                self.loss * accepted[0] - self.id_weight * loss,
+            ]
+        )
+        ood_mean = self.ood_weight * (accepted[1] - fpr)
+        one_more = (
+            (by_tpr * _typical(self.id_weight) / id_total) ** 2
+            + (by_loss * _typical(self.loss) / id_total) ** 2
+            + (by_fpr * _typical(self.ood_weight) / ood_total) ** 2
+        )
+        return Moves(
+            id=id_means @ np.stack([by_tpr, by_loss]) / id_total,
+            ood=np.outer(ood_mean, by_fpr) / ood_total,
+            one_more=one_more,
+        )
+
+
+def standard_errors(moves: Sequence[Moves], times: Times) -> FloatArray:
+    """Return the standard errors of a rule's rates, or of the differences of two rules' rates.
+
+    One row more than there are is counted, moving one of the rules only: where no row is lost,
+    or two rules decide all rows alike, the next one may still be. (Agresti and Min, 2005, add
+    such rows to paired shares.)
+    """
+    id_moves, ood_moves = moves[0].id, moves[0].ood
+    if len(moves) == 2:
+        id_moves, ood_moves = id_moves - moves[1].id, ood_moves - moves[1].ood
+    one_more = np.mean([m.one_more for m in moves], axis=0)
+    return np.asarray(np.sqrt(times[0] @ id_moves**2 + times[1] @ ood_moves**2 + one_more))
+
+
+def _gradients(
+    model: RejectionModel, tpr: float, loss: float, fpr: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the derivatives of all measures by the TPR, the mean loss and the FPR."""
+    rows = {
+        "tpr": (1.0, 0.0, 0.0),
+        "fpr": (0.0, 0.0, 1.0),
+        "selective_risk": (-loss / tpr**2, 1 / tpr, 0.0) if tpr else (np.nan,) * 3,
+    }
+    prior = float(model.ood_prior or 0)
+    if model.ood_prior is not None:
+        both = (1 - prior) * tpr + prior * fpr
+        slope = prior * (1 - prior) / both**2 if both else np.nan
+        rows["precision"] = (slope * fpr, 0.0, -slope * tpr)
+    if model.cost is not None:
+        more = float(model.cost.accept_ood) - float(model.cost.reject_ood)
+        reject_id = float(model.cost.reject_id)
+        rows["expected_cost"] = ((prior - 1) * reject_id, 1 - prior, prior * more)
+    by_tpr, by_loss, by_fpr = np.array([rows[name] for name in measures(model)]).T
+    return by_tpr, by_loss, by_fpr
+
+
+def _typical(masses: FloatArray) -> float:
+    """Return the mean size of what a unit of mass belongs to: of losses that are 0 or 1, 1."""
+    total = masses.sum()
+    return float(masses @ masses / total) if total else 0.0
+
+
+def _weights(sample: Sample) -> tuple[FloatArray, FloatArray]:
+    """Return the weights of ID and OOD rows, ones where there are none."""
+    weights = ((sample.id_weight, sample.n_id), (sample.ood_weight, sample.n_ood))
+    id_, ood = (np.ones(rows) if given is None else given for given, rows in weights)
+    return id_, ood
+
+
+@dataclass(frozen=True, slots=True)
+class AurocEstimate:
+    """AUROC of one score."""
+
+    auroc: float
+    standard_error: float
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AurocComparison:
+    """AUROC of two scores on the same rows."""
+
+    first: AurocEstimate
+    second: AurocEstimate
+    difference: float
+    """First minus second."""
+    standard_error: float
+    interval: Interval
+    p_value: float
+    """Two-sided, of "both have the same AUROC"."""
+
+    def __repr__(self) -> str:
+        areas = f"{self.first.auroc:.4f} - {self.second.auroc:.4f} = {self.difference:+.4f}"
+        low, high = self.interval.low, self.interval.high
+        return f"AurocComparison({areas} [{low:+.4f}, {high:+.4f}], p = {self.p_value:.3g})"
+
+
+@takes(sample=Sample)
+def auroc_interval(sample: Sample, *, confidence: float = 0.95) -> AurocEstimate:
+    """Return the AUROC of a single-score sample with DeLong's interval.
+
+    The probability that an ID row has a smaller score than an OOD row, ties counting half. At an
+    AUROC of exactly 1 or 0 the standard error is 0 and the interval has no width, though the true
+    AUROC is not known exactly: the rows at hand just show no overlap.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> sample = Sample(rng.normal(0, 1, 100), np.zeros(100), ood_scores=rng.normal(1, 1, 80))
+    >>> found = auroc_interval(sample)
+    >>> round(found.auroc, 3), round(found.standard_error, 3)
+    (0.744, 0.037)
+    """
+    ranks = _placements("sample", sample)
+    return _estimate(ranks, float(_variance(ranks, ranks)), confidence)
+
+
+@takes(first=Sample, second=Sample)
+def compare_auroc(first: Sample, second: Sample, *, confidence: float = 0.95) -> AurocComparison:
+    """Return the difference of two single-score AUROCs on the same rows (DeLong et al., 1988).
+
+    An AUROC of exactly 1 or 0 adds no uncertainty to the interval of the difference, which is
+    then too narrow, and has no width if both are such; `p_value` is too small alike.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x, y = rng.normal(0, 1, (100, 1)), rng.normal(1, 1, (80, 1))
+    >>> noise = rng.normal(0, 1, 180)
+    >>> one = Sample(x, np.zeros(100), ood_scores=y)
+    >>> two = Sample(x[:, 0] + noise[:100], np.zeros(100), ood_scores=y[:, 0] + noise[100:])
+    >>> found = compare_auroc(one, two)
+    >>> found.difference > 0, found.p_value < 0.05
+    (True, True)
+    """
+    from scipy.special import ndtr
+
+    if (first.n_id, first.n_ood) != (second.n_id, second.n_ood):
+        raise InvalidInputError(
+            f"first and second must have the same rows, got {first} and {second}"
+        )
+    a, b = _placements("first", first), _placements("second", second)
+    var_a, var_b = float(_variance(a, a)), float(_variance(b, b))
+    variance = max(0.0, var_a + var_b - 2 * float(_variance(a, b)))
+    error = float(np.sqrt(variance))
+    one, two = _estimate(a, var_a, confidence), _estimate(b, var_b, confidence)
+    difference = one.auroc - two.auroc
+    if error > 0:
+        p_value = float(2 * ndtr(-abs(difference) / error))
+    else:
+        p_value = 1.0 if difference == 0 else 0.0
+    reach = _normal_quantile(confidence) * error
+    interval = Interval(difference - reach, difference + reach)
+    return AurocComparison(one, two, difference, error, interval, p_value)
+
+
+def _placements(name: str, sample: Sample) -> tuple[FloatArray, FloatArray]:
+    """Return, for each ID row, the share of OOD above it, and for each OOD row of ID below."""
+    refuse_weights(sample)
+    if sample.n_scores != 1:
+        raise InvalidInputError(
+            f"{name} has two scores, whose AUROC is tuned on the rows; compare single scores, or "
+            "the combined score of a fixed rule"
+        )
+    if sample.n_id < 2 or sample.n_ood < 2:
+        raise InvalidInputError(f"{name} needs at least two ID and two OOD rows, got {sample}")
+    id_, ood = np.sort(sample.id_doubts[:, 0]), np.sort(sample.ood_doubts[:, 0])
+    below = _share_below(sample.id_doubts[:, 0], ood)
+    return 1 - below, _share_below(sample.ood_doubts[:, 0], id_)
+
+
+def _share_below(values: FloatArray, ordered: FloatArray) -> FloatArray:
+    """Return the share of `ordered` below each value, ties counting half."""
+    left = np.searchsorted(ordered, values, "left")
+    right = np.searchsorted(ordered, values, "right")
+    return (left + right) / (2 * len(ordered))
+
+
+def _variance(a: tuple[FloatArray, FloatArray], b: tuple[FloatArray, FloatArray]) -> np.float64:
+    """Return the covariance of two AUROCs from the covariances of their placements."""
+    return np.float64(sum(np.cov(p, q, ddof=1)[0, 1] / len(p) for p, q in zip(a, b, strict=True)))
+
+
+def _estimate(
+    ranks: tuple[FloatArray, FloatArray], variance: float, confidence: float
+) -> AurocEstimate:
+    auroc, error = float(ranks[0].mean()), float(np.sqrt(variance))
+    reach = _normal_quantile(confidence) * error
+    return AurocEstimate(auroc, error, Interval(max(0.0, auroc - reach), min(1.0, auroc + reach)))
+
+
+def _normal_quantile(confidence: float) -> float:
+    from scipy.special import ndtri
+
+    return float(-ndtri(miss(confidence) / 2))

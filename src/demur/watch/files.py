@@ -1,0 +1,431 @@
+"""Counting files: their periods, labels that come in a file of their own, rows to look at.
+
+Files are read batch by batch, in the order of their names, so that they may be larger than memory
+and labels count in the order of the rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from demur._arrays import FloatArray
+from demur.core.columns import check_names, floats
+from demur.errors import InvalidInputError
+from demur.sources.files import check_input, find_partitions, hive_values, is_partitioned
+from demur.sources.record_batches import arrow, batch_numbers, is_number, to_numpy
+from demur.sources.tables import column_names, open_stream, read_columns
+from demur.watch.counts import KnownRows, LabelledRows, LiveCounts, known_rows
+from demur.watch.setup import DecidedRows, WatchSetup
+from demur.watch.timeline import SET_OF_FILES, SHORT_MARK, Period
+
+# Flags as CSV files have them; an empty cell tells nothing.
+_FLAGS = {None: np.nan, "0": 0.0, "0.0": 0.0, "false": 0.0, "1": 1.0, "1.0": 1.0, "true": 1.0}
+# A whole number that was written as a fraction.
+_POINT_ZERO = re.compile(r"^(0|-?[1-9][0-9]*)\.0*$")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,14}")
+_MOST_FILES = 64
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """Which columns mean what; those of labels may be in the file of labels."""
+
+    scores: tuple[str, ...]
+    by: str | None = None
+    """Names the period; without it every file is one."""
+    on: str | None = None
+    """Names the row, in the data and in the labels."""
+    loss: str | None = None
+    ood: str | None = None
+    label: str | None = None
+    prediction: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleRow:
+    """A row to look at."""
+
+    key: str
+    period: Period
+    why: str
+    scores: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class FileCounts:
+    """What was counted in files, by period."""
+
+    counts: dict[Period, LiveCounts] = field(default_factory=dict)
+    files: dict[Period, list[str]] = field(default_factory=dict)
+    waiting: Period | None = None
+    """The period of the first audited row without a label; labels from there on wait."""
+    unmatched: int = 0
+    """Labels of which no row was found."""
+    broken: deque[ExampleRow] = field(default_factory=lambda: deque(maxlen=_SHOWN))
+    """Latest accepted rows that turned out wrong or foreign."""
+    beyond: deque[ExampleRow] = field(default_factory=lambda: deque(maxlen=_SHOWN))
+    """Latest rows with a score beyond all of tuning."""
+    rows: int = 0
+
+    @property
+    def examples(self) -> list[ExampleRow]:
+        """Rows to look at."""
+        return [*self.beyond, *self.broken]
+
+    def part(self, period: Period) -> str:
+        """Return the name of a period's part: marks of its files, in order."""
+        marks = sorted({_mark(file) for file in self.files[period]})
+        if len(marks) > _MOST_FILES:
+            # Whole marks would make the state large, and among many files short ones will do.
+            return SET_OF_FILES + " ".join(sorted({mark[:SHORT_MARK] for mark in marks}))
+        return " ".join(marks)
+
+
+def _mark(file: str) -> str:
+    # One file has one mark, by whatever way it is reached.
+    return hashlib.sha256(os.path.realpath(file).encode()).hexdigest()[:12]
+
+
+def data_files(paths: Sequence[str]) -> list[str]:
+    """Return the files that paths, folders and patterns mean, each once, in order of the names.
+
+    Numbers in names are numbers: day=2 comes before day=10.
+    """
+    files: list[str] = []
+    for path in paths:
+        if is_partitioned(path):
+            files += [str(file) for file in find_partitions(path).files]
+        else:
+            check_input(path)
+            files.append(os.fspath(path))
+    each = {os.path.realpath(file): file for file in reversed(files)}
+    return sorted(each.values(), key=_natural)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(part), part) if k % 2 else (0, part) for k, part in enumerate(parts)]
+
+
+class AuditLabels:
+    """Labels of a file, found by the name of the row."""
+
+    def __init__(self, path: str, columns: FileColumns, max_loss: float | None) -> None:
+        if columns.on is None:
+            raise InvalidInputError("labels need --on, the column that names a row in both files")
+        available = column_names(path)
+        check_names(available, [("--on", columns.on)], repr(path))
+        roles = [(r, getattr(columns, r)) for r in ("loss", "ood", "label")]
+        self.roles = {role: name for role, name in roles if name in available}
+        if not self.roles:
+            asked = ", ".join(f"--{role} {name}" for role, name in roles if name is not None)
+            raise InvalidInputError(
+                f"the labels {path!r} have no column {asked or '--loss, --ood or --label'}; "
+                f"the columns are {', '.join(available)}"
+            )
+        table = read_columns(path, list(dict.fromkeys([columns.on, *self.roles.values()])))
+        self.keys = texts(table[columns.on])
+        order = np.argsort(self.keys, kind="stable")
+        self.keys = self.keys[order]
+        twice = np.flatnonzero(self.keys[1:] == self.keys[:-1])
+        if len(twice):
+            raise InvalidInputError(f"the labels {path!r} have {self.keys[twice[0]]!r} twice")
+        size = len(order)
+        loss = floats(table, "--loss", self.roles["loss"])[order] if "loss" in self.roles else None
+        ood = without_empty(table[self.roles["ood"]])[order] if "ood" in self.roles else None
+        self.known = known_rows(loss, ood, size, max_loss)
+        self.classes = texts(table[self.roles["label"]][order]) if "label" in self.roles else None
+        self.matched = np.zeros(size, bool)
+
+    def of(self, keys: Any, predictions: Any) -> tuple[Any, KnownRows]:
+        """Return which rows were audited, and what is known of every row."""
+        place = np.searchsorted(self.keys, keys)
+        place[place == len(self.keys)] = 0
+        audited = self.keys[place] == keys if len(self.keys) else np.zeros(len(keys), bool)
+        self.matched[place[audited]] = True
+        known, is_ood, loss, names = (column[place] for column in self.known)
+        if self.classes is not None and predictions is not None:
+            truth = self.classes[place]
+            given = truth != ""
+            loss = np.where(given, (truth != predictions).astype(np.float64), loss)
+            known = known | given
+        loss = np.where(audited, loss, np.nan)
+        return audited, KnownRows(known & audited, is_ood & audited, loss, names)
+
+
+def without_empty(values: Any) -> Any:
+    """Return values with None in place of empty texts: nothing is known where nothing stands."""
+    if values.dtype.kind != "O":
+        return values
+    return np.array(
+        [None if v is None or str(v).strip() == "" else v for v in values.tolist()], object
+    )
+
+
+def texts(values: Any) -> Any:
+    """Return names of rows, or classes, as text; 17 and 17.0 are the same, missing ones empty."""
+    if values.dtype.kind in "iub":
+        return values.astype(np.int64).astype(str).astype(object)
+    if values.dtype.kind == "f":
+        whole = np.isfinite(values) & (values == np.floor(values))
+        found = np.array([f"{v:.0f}" if w else repr(v) for v, w in zip(values, whole, strict=True)])
+        return np.where(np.isnan(values), "", found).astype(object)
+    return np.array(
+        [
+            "" if v is None or v != v else _POINT_ZERO.sub(r"\1", str(v).strip())
+            for v in values.tolist()
+        ],
+        object,
+    )
+
+
+def count_files(
+    setup: WatchSetup,
+    files: Sequence[str],
+    columns: FileColumns,
+    labels: AuditLabels | None,
+    *,
+    held: Period | None = None,
+    closed: Callable[[Period], bool] = lambda period: False,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> FileCounts:
+    """Count the rows of files.
+
+    Parameters
+    ----------
+    held
+        A period whose labels waited before: where it is not among the files, labels of it and of
+        all that follow go on waiting.
+    closed
+        Tells which periods are not counted any more: nothing waits for their labels.
+    """
+    found = FileCounts()
+    counter = _FileCounter(setup, columns, labels, found, closed)
+    for file in files:
+        counter.add_file(file, advance)
+    counter.withhold(None if held is None or held in found.counts or closed(held) else held)
+    if labels is not None:
+        found.unmatched = int((~labels.matched).sum())
+    return found
+
+
+class _FileCounter:
+    def __init__(
+        self,
+        setup: WatchSetup,
+        columns: FileColumns,
+        labels: AuditLabels | None,
+        found: FileCounts,
+        closed: Callable[[Period], bool],
+    ) -> None:
+        self._setup, self._columns, self._labels, self._found = setup, columns, labels, found
+        self._rule_names = columns.scores
+        self._closed = closed
+        self._flagged: bool | None = None
+        """Whether OOD rows are marked by flags, not by the names of sets; None before any is."""
+        self._stopped: set[Period] = set()
+        """Periods of which an audited row had no label: labels behind it wait."""
+
+    def add_file(self, file: str, advance: Callable[[int], None]) -> None:
+        said, available = hive_values(file), column_names(file)
+        inside = self._inside(file, available, said)
+        stream = open_stream(file, inside)
+        done = 0
+        for batch in stream.batches:
+            table = {name: batch.column(name) for name in inside}
+            scores = np.column_stack(
+                [
+                    batch_numbers(batch, name, text=stream.text, first_row=done)
+                    for name in self._rule_names
+                ]
+            )
+            rows = len(scores)
+            self._add(file, scores, _Batch(table, said, rows, stream.text, done), done)
+            done += rows
+            advance(rows)
+        self._found.rows += done
+
+    def _inside(self, file: str, available: list[str], said: dict[str, str | None]) -> list[str]:
+        """Return the columns to read from a file; refuse one that lacks any."""
+        c = self._columns
+        in_labels = set() if self._labels is None else set(self._labels.roles)
+        wanted = [("--scores", name) for name in c.scores]
+        for role in ("by", "on", "loss", "ood", "prediction", "group"):
+            name = getattr(c, role)
+            if name is not None and role not in in_labels and name not in said:
+                wanted.append((f"--{role}", name))
+        if c.label is not None and self._labels is None:
+            wanted.append(("--label", c.label))
+        check_names(available, wanted, repr(file))
+        return list(dict.fromkeys(name for _, name in wanted))
+
+    def _add(self, file: str, scores: FloatArray, batch: _Batch, before: int) -> None:
+        c = self._columns
+        counted = self._setup.rows(scores)
+        keys = None if c.on is None else texts(batch.values(c.on))
+        chosen, known = self._known(batch, keys)
+        group = None if c.group is None else texts(batch.values(c.group))
+        # The folder too: files of different days often have one name.
+        by = np.full(batch.rows, "/".join(Path(file).absolute().parts[-2:]), object)
+        if c.by is not None:
+            by = batch.periods(c.by)
+        for period in dict.fromkeys(by.tolist()):
+            part: Any = np.flatnonzero(by == period) if (by != period).any() else slice(None)
+            these = counted if isinstance(part, slice) else counted.take(part)
+            total = self._found.counts.setdefault(period, LiveCounts.none(self._setup.layout))
+            total.add(these.counts(self._setup.layout))
+            known_files = self._found.files.setdefault(period, [])
+            if file not in known_files:
+                known_files.append(file)
+            told = None
+            if known is not None:
+                told = KnownRows(*(column[part] for column in known))
+                picked = None if chosen is None else chosen[part]
+                of_group = None if group is None else group[part]
+                self._add_labels(total, period, these, told, picked, of_group)
+            shown = [(self._found.broken, *found) for found in _broken(these, told)]
+            shown += [(self._found.beyond, *found) for found in self._beyond(these)]
+            for kept, k, why in shown:
+                row = int(np.arange(batch.rows)[part][k])
+                key = f"{Path(file).name}, row {before + row + 1}" if keys is None else keys[row]
+                kept.append(ExampleRow(str(key), period, why, tuple(scores[row].tolist())))
+
+    def _known(self, batch: _Batch, keys: Any) -> tuple[Any, KnownRows | None]:
+        c = self._columns
+        prediction = None if c.prediction is None else texts(batch.values(c.prediction))
+        if self._labels is not None:
+            return self._labels.of(keys, prediction)
+        loss = None if c.loss is None else batch.numbers(c.loss)
+        if c.label is not None and prediction is not None:
+            truth = texts(batch.values(c.label))
+            loss = np.where(truth == "", np.nan, (truth != prediction).astype(np.float64))
+        ood = None if c.ood is None else self._marks(batch, c.ood)
+        if loss is None and ood is None:
+            return None, None
+        return None, known_rows(loss, ood, batch.rows, self._setup.max_loss)
+
+    def _marks(self, batch: _Batch, name: str) -> Any:
+        """Return marks of OOD rows, of which all files must have one kind."""
+        marks = batch.marks(name)
+        if any(mark is not None and mark == mark for mark in marks.tolist()):
+            flagged = marks.dtype.kind != "O"
+            if self._flagged not in (None, flagged):
+                raise InvalidInputError(
+                    f"--ood: column {name!r} holds flags (0, 1) in some rows and names of sets in "
+                    "others: write one of both"
+                )
+            self._flagged = flagged
+        return marks
+
+    def _add_labels(
+        self,
+        total: LiveCounts,
+        period: Period,
+        rows: DecidedRows,
+        told: KnownRows,
+        picked: Any,
+        group: Any,
+    ) -> None:
+        if period in self._stopped or self._closed(period):
+            return
+        which = told.known if picked is None else picked
+        if picked is not None:
+            lacking = np.flatnonzero(picked & ~told.complete(rows.accepted))
+            if len(lacking):
+                # What comes behind an audited row without a label waits for it.
+                which = picked & (np.arange(len(picked)) < lacking[0])
+                self._stopped.add(period)
+        labelled = LabelledRows(rows.accepted, told.is_ood, told.loss, told.set_name, group)
+        total.add_labelled(labelled.take(which))
+
+    def withhold(self, held: Period | None) -> None:
+        """Take back the labels of all periods behind the first one that waits."""
+        waits = [*self._stopped, *([] if held is None else [held])]
+        self._found.waiting = first = min(waits, default=None)
+        for name, counts in self._found.counts.items():
+            if first is not None and name > first:  # type: ignore[operator]
+                counts.drop_labels()
+
+    def _beyond(self, rows: DecidedRows) -> Iterator[tuple[int, str]]:
+        """Yield the latest rows with a score that no row of tuning had, and why to look at them."""
+        for number, name in enumerate(self._setup.names):
+            last = len(self._setup.cuts[number])
+            for place, where in ((0, "below"), (last, "above")) if last else ():
+                for k in np.flatnonzero(rows.bins[number] == place)[-_SHOWN:]:
+                    yield int(k), f"{name} {where} all of tuning"
+
+
+def _broken(rows: DecidedRows, told: KnownRows | None) -> Iterator[tuple[int, str]]:
+    """Yield the latest accepted rows that turned out wrong or foreign, and why to look at them."""
+    if told is None:
+        return
+    bad = rows.accepted & told.known & (told.is_ood | (told.loss > 0))
+    for k in np.flatnonzero(bad)[-_SHOWN:]:
+        name = told.set_name[k]
+        yield int(k), f"accepted, OOD ({name})" if told.is_ood[k] else "accepted, wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Columns of some rows, and what the folders of their file say."""
+
+    table: dict[str, Any]
+    said: dict[str, str | None]
+    rows: int
+    text: bool
+    """Whether cells are the text of a CSV file; what folders say always is."""
+    first: int
+    """Number of the first row."""
+
+    def values(self, name: str) -> Any:
+        if name not in self.table:
+            return np.full(self.rows, self.said[name], object)
+        found = to_numpy(arrow("pyarrow").chunked_array([self.table[name]]))
+        return without_empty(found)
+
+    def marks(self, name: str) -> Any:
+        """Return a column as flags, if all its cells are, else as it is."""
+        values = self.values(name)
+        if name in self.table and not self.text:
+            return values
+        cells = [None if value is None else str(value).strip().casefold() for value in values]
+        if not set(cells) <= _FLAGS.keys():
+            return values
+        return np.array([_FLAGS[cell] for cell in cells])
+
+    def numbers(self, name: str) -> FloatArray:
+        if name in self.table and is_number(self.table[name].type):
+            return np.asarray(self.values(name), np.float64)
+        found = self.marks(name)
+        if found.dtype.kind == "O" and self.text and name in self.table:
+            batch = arrow("pyarrow").record_batch({name: self.table[name]})
+            return batch_numbers(batch, name, text=True, first_row=self.first)
+        return floats({name: found}, "--loss", name)
+
+    def periods(self, name: str) -> Any:
+        values = self.values(name)
+        if values.dtype.kind in "iuf":
+            if np.isnan(values.astype(np.float64)).any():
+                raise InvalidInputError(f"--by: column {name!r} is empty in some rows")
+            return values.astype(np.float64).astype(object)
+        meaning = {value: period_of(value, name) for value in dict.fromkeys(values.tolist())}
+        return np.array([meaning[value] for value in values.tolist()], object)
+
+
+def period_of(value: Any, name: str) -> Period:
+    """Return a value of a file as a period: a whole number is one."""
+    if value is None:
+        raise InvalidInputError(f"--by: column {name!r} is empty in some rows")
+    text = str(value)
+    return float(text) if _WHOLE.fullmatch(text) else text

@@ -1,0 +1,200 @@
+"""Box rules: the optimum on random small instances, by trying every box in integers.
+
+The campaign of many more cases: DEMUR_CASES=5000 pytest -n auto tests/property/test_boxes.py
+"""
+
+import os
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from brute import accepted_sets, brute_bounds, brute_force
+from instances import labelled, random_bounds, random_model, random_rows, to_sample
+
+import demur as dm
+from demur._kernels import compiled, limits
+from demur._kernels.engines import NAMES, VARIABLE
+from demur.core.wording import bounds_met
+
+CASES = int(os.environ.get("DEMUR_CASES", "60"))
+
+
+@pytest.fixture(autouse=True, params=NAMES)
+def engine(request, monkeypatch):
+    if request.param == "compiled" and not compiled.AVAILABLE:
+        pytest.skip("the extension is not built")
+    monkeypatch.setenv(VARIABLE, request.param)
+
+
+@pytest.fixture(params=[(7, 3), (1, 1)], ids=["as it is", "in small steps"])
+def steps(request, monkeypatch):
+    """Small instances are one level of cells, unless cells are taken apart in small steps."""
+    monkeypatch.setattr(limits, "_FIRST", request.param[0])
+    monkeypatch.setattr(limits, "_NEXT", request.param[1])
+
+
+def tuned_box(rows, model, expected):
+    """Tune a box, and check what it says against the best masses known; None if infeasible."""
+    sample = to_sample(rows)
+    if expected is None:
+        with pytest.raises(dm.InfeasibleError, match="no box reaches") as caught:
+            dm.tune(sample, model, shape="box")
+        assert caught.value.attainable or not model.bounds
+        return None
+    tuned = dm.tune(sample, model, shape="box")
+    point = tuned.point
+    assert (point.accepted_id, point.accepted_ood) == expected[1:3]
+    assert tuned.certificate.status == "optimal"
+    again = dm.Rule.from_json(tuned.rule.to_json())
+    assert again == tuned.rule and isinstance(again, dm.BoxRule)
+    np.testing.assert_equal(dm.evaluate(again, sample, model=model), point)
+    return tuned
+
+
+@pytest.mark.parametrize("scores", [2, 1])
+@pytest.mark.usefixtures("steps")
+def test_the_models_of_the_paper(scores):
+    rng = np.random.default_rng([21, scores])
+    found = 0
+    for _ in range(CASES):
+        rows = random_rows(rng, scores)
+        asked, model = random_model(rng, rows)
+        expected = brute_force(rows, asked, "box")
+        tuned = tuned_box(rows, model, expected)
+        if tuned is not None:
+            found += 1
+            cost = tuned.point.expected_cost
+            value = tuned.point.selective_risk if cost is None else cost
+            assert value == pytest.approx(float(expected[0]), nan_ok=True)
+            assert tuned.certificate.lower_bound == pytest.approx(float(expected[0]))
+    assert found > CASES / 5
+
+
+@pytest.mark.parametrize("kind", ["risk", "sets", "groups", "mixed"])
+@pytest.mark.usefixtures("steps")
+def test_bounds_on_risk_groups_and_sets(kind):
+    rng = np.random.default_rng([22, len(kind)])
+    found = 0
+    for _ in range(CASES):
+        rows = labelled(rng, random_rows(rng, 2))
+        asked, model = random_bounds(rng, rows, kind)
+        expected = brute_bounds(rows, *asked, "box")
+        tuned = tuned_box(rows, model, expected)
+        if tuned is not None:
+            found += 1
+            assert tuned.point.accepted_loss == expected[3]
+            assert all(bounds_met(model, tuned.point).values())
+    assert found > CASES / 20
+
+
+def test_the_worst_set():
+    rng = np.random.default_rng(23)
+    for _ in range(CASES // 2):
+        rows = labelled(rng, random_rows(rng, 2))
+        sets = {row[3] for row in rows if row[1] is None and row[2]}
+        if len(sets) < 2:
+            continue
+        share = float(rng.choice([0.2, 0.5, 0.7]))
+        bounds = [("tpr", ">=", 0.3, None), *(("fpr", "<=", share, name) for name in sets)]
+        expected = brute_bounds(rows, "selective_risk", bounds, None, "box")
+        model = dm.TprFprModel(0.3, share)
+        sample = to_sample(rows)
+        if expected is None:
+            with pytest.raises(dm.InfeasibleError):
+                dm.tune(sample, model, shape="box", ood="worst")
+            continue
+        point = dm.tune(sample, model, shape="box", ood="worst").point
+        masses = point.accepted_id, point.accepted_ood, point.accepted_loss
+        assert masses == expected[1:]
+
+
+def margin(rows, chosen, spread):
+    """Return by how much all limits of a box can grow, in spreads, before it accepts more."""
+    usable = [i for i, (score, *_) in enumerate(rows) if None not in score]
+    ends = [max(rows[i][0][k] for i in chosen) for k in (0, 1)]
+    grown = [
+        max(Fraction(rows[i][0][k] - ends[k]) / Fraction(spread[k]) for k in (0, 1))
+        for i in usable
+        if i not in chosen and rows[i][2]
+    ]
+    return min(grown, default=None)
+
+
+def test_ties_go_to_the_widest_margin():
+    rng = np.random.default_rng(24)
+    several = 0
+    for _ in range(2 * CASES):
+        places = [tuple(int(v) for v in point) for point in rng.integers(0, 9, (11, 2))]
+        rows = [(place, 0 if i < 7 else None, 1) for i, place in enumerate(places)]
+        sample = to_sample(rows)
+        try:
+            tuned = dm.tune(sample, dm.TprFprModel(0.2, 0.25), shape="box")
+        except dm.InfeasibleError:
+            continue
+        spread = dm.prepare(sample).spread
+        accepted = tuned.rule.accept([score for score, *_ in rows])
+        chosen = frozenset(np.flatnonzero(accepted).tolist())
+        mine = margin(rows, chosen, spread)
+        tied = [
+            margin(rows, other, spread)
+            for other in accepted_sets([score for score, *_ in rows], "box")
+            if _masses(rows, other) == _masses(rows, chosen)
+        ]
+        several += len(tied) > 1
+        widest = None if None in tied else max(tied)
+        assert mine == widest or float(mine) == pytest.approx(float(widest))
+    assert several > CASES / 40
+
+
+def _masses(rows, chosen):
+    own = [rows[i] for i in chosen if rows[i][1] is not None]
+    return len(own), len(chosen) - len(own), sum(loss for _, loss, _ in own)
+
+
+def test_many_rows_against_a_plain_sweep():
+    """More rows than brute force takes: all limits of one score, a sweep of the other for each."""
+    rng = np.random.default_rng(25)
+    for graded in (False, True):
+        n = 400
+        wrong = rng.random(n) * (1 if graded else 0) + (rng.random(n) < 0.2)
+        id_scores = rng.normal(size=(n, 2)) + 0.8 * np.column_stack([wrong, np.zeros(n)])
+        ood_scores = rng.normal(size=(n, 2)) + np.array([0.3, 1.2])
+        sample = dm.Sample(id_scores.round(2), (wrong * 4).round() / 4, ood_scores.round(2))
+        for model in (dm.TprFprModel(0.6, 0.2), dm.RiskFprModel(0.2, 0.3)):
+            point = dm.tune(sample, model, shape="box").point
+            found = []
+            for limit in np.unique(sample.id_scores[:, 0]):
+                inside = sample.id_scores[:, 0] <= limit
+                foreign = sample.ood_scores[sample.ood_scores[:, 0] <= limit, 1]
+                for other in np.unique(sample.id_scores[inside, 1]):
+                    taken = inside & (sample.id_scores[:, 1] <= other)
+                    tpr, fpr = taken.mean(), (foreign <= other).sum() / n
+                    risk = sample.id_loss[taken].mean()
+                    found.append((tpr, fpr, risk))
+            tpr, fpr, risk = np.array(found).T
+            if model.objective == "tpr":
+                met = (risk <= 0.2) & (fpr <= 0.3)
+                assert point.tpr == tpr[met].max()
+            else:
+                met = (tpr >= 0.6) & (fpr <= 0.2)
+                assert point.selective_risk == pytest.approx(risk[met].min(), abs=1e-12)
+
+
+def test_a_budget_and_a_gap_are_told():
+    rng = np.random.default_rng(26)
+    scores = rng.normal(size=(4000, 2))
+    sample = dm.Sample(scores[:2000], rng.random(2000) < 0.3, scores[2000:])
+    best = dm.tune(sample, dm.CostModel(0.4, 1, 0, 0.3), shape="box").point.expected_cost
+    for search, status in ((dm.Exact(gap=0.02), "gap"), (dm.Exact(budget=1), "budget")):
+        tuned = dm.tune(sample, dm.CostModel(0.4, 1, 0, 0.3), shape="box", search=search)
+        assert tuned.certificate.status == status
+        assert tuned.certificate.lower_bound <= best <= tuned.point.expected_cost
+    assert tuned.point.expected_cost - best < 0.1
+
+
+def test_what_boxes_are_not():
+    sample = dm.Sample([[0, 1], [1, 0], [2, 2]], [0, 0, 1], [[3, 3]])
+    model = dm.TprFprModel(0.5)
+    for wrong in ({"directions": "real"}, {"search": dm.Grid(10)}, {"shape": "disc"}):
+        with pytest.raises(dm.InvalidInputError):
+            dm.tune(sample, model, **({"shape": "box"} | wrong))

@@ -1,0 +1,177 @@
+"""Scores at the edge of float64, judged in exact arithmetic: no certificate says too much.
+
+Columns of decimals are decimals, all others are what float64 holds. A certificate may say that
+float64 has no rule for the best accepted set (`unresolved`), never that there is none.
+"""
+
+import os
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+import pytest
+from brute import brute_force
+
+import demur as dm
+from demur._kernels import compiled
+from demur._kernels.engines import NAMES, VARIABLE
+
+# DEMUR_CASES=5000 for the campaign: so many cases of each kind, for each engine.
+CASES = int(os.environ.get("DEMUR_CASES", "120"))
+
+
+def tenths(rng, n):
+    return rng.integers(0, 11, (n, 2)) / 10
+
+
+def hundredths(rng, n):
+    return rng.integers(-20, 40, (n, 2)) / 100
+
+
+def twentieths(rng, n):
+    return rng.integers(0, 9, (n, 2)) * 5 / 100 + rng.integers(0, 2) * 3
+
+
+def mixed_decimals(rng, n):
+    return np.column_stack([rng.integers(0, 12, n) / 10, rng.integers(0, 400, n) / 1000])
+
+
+def constant(rng, n):
+    return np.column_stack([np.full(n, 1e18), rng.integers(0, 7, n)])[:, :: rng.choice([-1, 1])]
+
+
+def constant_beside_floats(rng, n):
+    return np.column_stack([np.full(n, -1e18), rng.choice(rng.normal(size=5), n)])
+
+
+def offset(rng, n):
+    return np.column_stack([1e16 + 2 * rng.integers(0, 6, n), rng.normal(size=n)])
+
+
+def small_offset(rng, n):
+    return rng.integers(0, 6, (n, 2)) / 3 + [1e6, 0]
+
+
+def outliers(rng, n):
+    scores = rng.integers(0, 4, (n, 2)) * rng.choice([1.0, 1 / 3])
+    wild = rng.random(scores.shape) < 0.2
+    scores[wild] = 10.0 ** rng.integers(8, 280, wild.sum()) * rng.choice([-1, 1], wild.sum())
+    # Columns that differ by more than 290 decades are refused.
+    return scores * 1e20
+
+
+def ulps(rng, n):
+    scores = rng.choice([0.1, 0.3, 1.0, 1 / 3, 7.0], (n, 2))
+    for _ in range(3):
+        scores = np.where(rng.random(scores.shape) < 0.4, np.nextafter(scores, 9), scores)
+    return scores
+
+
+def last_bits(rng, n):
+    return 1e15 + rng.integers(0, 9, (n, 2)) / 8
+
+
+def thirds(rng, n):
+    return rng.integers(0, 7, (n, 2)) / 3
+
+
+DECIMALS = (tenths, hundredths, twentieths, mixed_decimals)
+FLOATS = (constant, constant_beside_floats, offset, small_offset, outliers, ulps, last_bits, thirds)
+
+
+def whole(column, *, decimal):
+    """Return a column as whole numbers in the same proportions."""
+    values = [Fraction(str(v)) if decimal else Fraction(v) for v in column.tolist()]
+    factor = lcm(*(v.denominator for v in values))
+    return [int(v * factor) for v in values]
+
+
+def case(rng, kind):
+    n_id, n_ood = int(rng.integers(2, 7)), int(rng.integers(1, 4))
+    scores = np.asarray(kind(rng, n_id + n_ood), float)
+    loss = (rng.random(n_id) < 0.4).astype(float)
+    columns = [whole(column, decimal=kind in DECIMALS) for column in scores.T]
+    rows = [
+        (point, int(loss[i]) if i < n_id else None, 1)
+        for i, point in enumerate(zip(*columns, strict=True))
+    ]
+    bounds = float(rng.choice([0.3, 0.5, 0.6, 0.9])), float(rng.choice([0, 0.25, 0.5, 1]))
+    directions = str(rng.choice(["nonneg", "nonneg", "real", "circle"]))
+    expected = brute_force(rows, ("tprfpr", *bounds), directions)
+    return dm.Sample(scores[:n_id], loss, scores[n_id:]), bounds, directions, expected
+
+
+@pytest.mark.parametrize("kind", [*DECIMALS, *FLOATS], ids=lambda kind: kind.__name__)
+def test_no_certificate_says_too_much(kind, monkeypatch):
+    rng = np.random.default_rng([7, len(kind.__name__)])
+    engines = [name for name in NAMES if name == "numpy" or compiled.AVAILABLE]
+    solved = dict.fromkeys(engines, 0)
+    for _ in range(CASES):
+        given = case(rng, kind)
+        for name in engines:
+            monkeypatch.setenv(VARIABLE, name)
+            solved[name] += check(*given, must_solve=kind in DECIMALS)
+    assert min(solved.values()) > CASES * (0.5 if kind in (ulps, last_bits, offset) else 0.9)
+
+
+def check(sample, bounds, directions, expected, *, must_solve):
+    """Return whether the case was solved without reserve."""
+    try:
+        tuned = dm.tune(sample, dm.TprFprModel(*bounds), directions=directions)
+    except dm.InfeasibleError as error:
+        assert expected is None or ("float64" in str(error) and not must_solve)
+        return expected is None
+    certificate, point = tuned.certificate, tuned.point
+    again = dm.evaluate(tuned.rule, sample)
+    np.testing.assert_equal(again, point)
+    # Where no unit vector decides so in float64, the larger weight is 1.
+    length = np.hypot(*tuned.rule.direction)
+    assert length == pytest.approx(1) or (
+        not must_solve and np.abs(tuned.rule.direction).max() == 1
+    )
+    assert point.tpr >= bounds[0]
+    assert point.fpr <= bounds[1]
+    if expected is None:
+        # Rounding made a rule that no half-plane is: it does what is said of it.
+        assert not must_solve
+        return False
+    objective, nI, nO = expected
+    assert certificate.lower_bound <= float(objective)
+    found = point.selective_risk, -point.accepted_id, point.accepted_ood
+    best = float(objective), -nI, nO
+    if certificate.status == "optimal":
+        assert point.selective_risk <= float(objective)
+    else:
+        assert certificate.status == "unresolved"
+        assert certificate.unresolved > 0
+        assert certificate.lower_bound == float(objective) < point.selective_risk
+    if certificate.unresolved == 0:
+        assert found <= best
+    if must_solve:
+        assert (found, certificate.unresolved) == (best, 0)
+    return found == best
+
+
+@pytest.mark.parametrize("constant", [0.25, -7.123, 1e18, 1e-36])
+@pytest.mark.parametrize("other", ["constant", "decimals", "any"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_constant_beside_a_score_changes_nothing(constant, other, first):
+    rng = np.random.default_rng(int(first))
+    draw = {
+        "constant": lambda n: np.full(n, 0.3),
+        "decimals": lambda n: rng.choice([0.1, 0.2, 0.3, 0.7], n),
+        "any": lambda n: rng.normal(size=n),
+    }[other]
+    for _ in range(10):
+        id_, ood = draw(5), draw(3)
+        loss = rng.integers(0, 2, 5)
+        pairs = [np.column_stack([np.full(len(x), constant), x]) for x in (id_, ood)]
+        if not first:
+            pairs = [pair[:, ::-1] for pair in pairs]
+        points = []
+        for sample in (dm.Sample(pairs[0], loss, pairs[1]), dm.Sample(id_, loss, ood)):
+            try:
+                points.append(dm.tune(sample, dm.TprFprModel(0.4, 0.5)).point)
+            except dm.InfeasibleError:
+                points.append(None)
+        assert points[0] == points[1]

@@ -1,0 +1,118 @@
+"""Shapes that are hard to count in cells: a constant score, extreme tails, many decades."""
+
+import engines
+import numpy as np
+import pytest
+from scored_tables import table_of
+from streams import DIRECTIONS, check_against_memory, random_model, random_sample
+
+import demur as dm
+from demur.sources.engines.frames import ArraySource
+from demur.tuning.streamed.flat import varying_score
+
+N = 60_000
+
+
+def rows(seed, shape):
+    rng = np.random.default_rng(seed)
+    ood = rng.random(N) < 0.4
+    wrong = (rng.random(N) < 0.15) & ~ood
+    noise = {
+        "cauchy": lambda: rng.standard_cauchy(N),
+        "normal": lambda: rng.normal(size=N),
+        "decades": lambda: rng.normal(size=N),
+    }[shape]
+    scores = np.column_stack([noise() + wrong + 0.5 * ood, noise() + 1.5 * ood])
+    if shape == "decades":
+        scores = np.exp(6 * scores)
+    return dm.Sample(scores[~ood], wrong[~ood].astype(float), scores[ood])
+
+
+@pytest.mark.parametrize("shape", ["normal", "cauchy", "decades"])
+@pytest.mark.parametrize("bounds", [(0.7, 0.6), (0.99, 0.01)])
+def test_tails_fetch_no_more_than_other_rows(shape, bounds):
+    sample, model = rows(0, shape), dm.TprFprModel(*bounds)
+    source = ArraySource(sample)
+    check_against_memory(
+        sample, lambda: dm.tune(source, model), model, directions=None, ood="pooled"
+    )
+    # So few rows make few bins, and a boundary crosses many of these.
+    assert source.work.fetched < 0.4 * N
+
+
+def constant(seed, *, scores=2):
+    rng = np.random.default_rng(seed)
+    sample = random_sample(rng, scores=scores)
+    column = int(rng.integers(2))
+    sides = [np.array(side) for side in (sample.id_scores, sample.ood_scores)]
+    for side in sides:
+        finite = np.isfinite(side[:, column])
+        side[finite, column] = rng.choice([0.0, -3.0, 7.5]) if seed % 5 else 0.25
+    value = sides[0][np.isfinite(sides[0][:, column]), column][:1]
+    for side in sides:
+        side[np.isfinite(side[:, column]), column] = value[0] if len(value) else 0.0
+    ood = {name: sides[1][places] for name, places in sample.ood_sets.items()}
+    weights = None
+    if sample.ood_weight is not None:
+        weights = {name: sample.ood_weight[places] for name, places in sample.ood_sets.items()}
+    return dm.Sample(sides[0], sample.id_loss, ood, id_weight=sample.id_weight, ood_weight=weights)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_constant_score_is_dropped(seed):
+    rng, sample = np.random.default_rng(1000 + seed), constant(seed)
+    model, directions = random_model(rng, sample), str(rng.choice(DIRECTIONS))
+    ood = str(rng.choice(["pooled", "worst"]))
+    source = ArraySource(sample, batch=97)
+    check_against_memory(
+        sample,
+        lambda: dm.tune(source, model, directions=directions, ood=ood),
+        model,
+        directions=directions,
+        ood=ood,
+    )
+
+
+@pytest.mark.parametrize("start", [engines.duckdb, engines.polars, engines.pushdown])
+def test_a_constant_score_on_engines(start):
+    with start() as source_of:
+        for seed in range(3):
+            rng, sample = np.random.default_rng(seed), constant(seed)
+            model = random_model(rng, sample)
+            source = source_of(*table_of(sample, rng))
+            check_against_memory(
+                sample,
+                lambda source=source, model=model: dm.tune(source, model, directions="circle"),
+                model,
+                directions="circle",
+                ood="pooled",
+            )
+
+
+def test_a_constant_score_fetches_almost_nothing():
+    sample = rows(1, "normal")
+    flat = dm.Sample(
+        np.column_stack([sample.id_scores[:, 0], np.full(sample.n_id, 3.0)]),
+        sample.id_loss,
+        np.column_stack([sample.ood_scores[:, 0], np.full(sample.n_ood, 3.0)]),
+    )
+    source, model = ArraySource(flat), dm.TprFprModel(0.7, 0.7)
+    assert varying_score(source.overview()) == 0
+    tuned = dm.tune(source, model)
+    assert tuned.rule.direction == dm.tune(flat, model).rule.direction == (1.0, 0.0)
+    assert source.work.fetched < 0.01 * N
+
+
+def test_what_an_infeasible_model_fetches_serves_again():
+    sample, fetched = rows(2, "normal"), []
+    source = ArraySource(sample)
+    ask = source.rows
+
+    def told(cells):
+        fetched.append(set(cells.key.tolist()))
+        return ask(cells)
+
+    source.rows = told
+    with pytest.raises(dm.InfeasibleError):
+        dm.tune(source, dm.TprFprModel(0.99, 0.01))
+    assert len(fetched) == 2 and not fetched[0] & fetched[1]
