@@ -186,6 +186,7 @@ def test_strict_bounds_start_where_they_were_asked_for(browser, tmp_path):
     assert watched.page.locator("#box-fpr").input_value() == "0.5"
     # The scale is fine there: a step is a twentieth of a per cent.
     watched.page.locator("#in-fpr").press("ArrowRight")
+    watched.drawn()
     assert watched.page.locator("#box-fpr").input_value() == "0.55"
     watched.page.get_by_role("button", name="Back to the rule of this page").click()
     assert shown_rule(watched.numbers()) == tuning.rule
@@ -210,7 +211,6 @@ def test_what_is_no_number_is_refused(watched):
     assert "from 0 to 100" in watched.page.locator("#wrong-tpr").text_content()
     assert watched.numbers()["copy-tune"] == before
     box.fill("61.25 %")
-    watched.page.wait_for_timeout(60)
     assert "min_tpr=0.6125" in watched.numbers()["copy-tune"]
     assert box.get_attribute("aria-invalid") is None
 
@@ -220,7 +220,7 @@ def test_a_click_on_the_surface_sets_both_bounds(watched):
     edge.scroll_into_view_if_needed()
     box = edge.bounding_box()
     watched.page.mouse.click(box["x"] + 0.35 * box["width"], box["y"] + 0.4 * box["height"])
-    watched.page.wait_for_timeout(50)
+    watched.drawn()
     assert watched.page.locator("#box-fpr").input_value() == "35"
     assert watched.page.locator("#box-tpr").input_value() == "60"
     point = dm.tune(SAMPLE, dm.TprFprModel(0.6, 0.35)).point

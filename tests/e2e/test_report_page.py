@@ -61,7 +61,7 @@ def test_undo_and_redo(watched):
     assert first != second
     for button, expected in (("Undo", None), ("Undo", second), ("Undo", first), ("Redo", second)):
         watched.page.get_by_role("button", name=button).click()
-        watched.page.wait_for_timeout(60)
+        watched.drawn()
         if expected is not None:
             assert rule_shown(watched) == expected
     assert watched.page.locator("#box-tpr").input_value() == "50"
@@ -100,8 +100,13 @@ def test_a_pinned_rule_stands_beside_another_and_in_the_link(watched, path):
 )
 def test_links_that_people_write(browser, path, hash_, model):
     watched = Watched(browser, path)
-    watched.page.evaluate("hash => { location.hash = hash; }", hash_)
-    watched.page.wait_for_timeout(80)
+    watched.page.evaluate(
+        """hash => new Promise((done) => {
+            addEventListener("hashchange", done, { once: true });
+            location.hash = hash;
+        })""",
+        hash_,
+    )
     assert rule_shown(watched) == dm.tune(SAMPLE, model or MODEL).rule
     watched.close()
 
@@ -213,7 +218,7 @@ def test_the_keyboard_does_everything(watched):
     page.locator("#plot-surface").focus()
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowLeft")
-    page.wait_for_timeout(60)
+    watched.drawn()
     assert page.locator("#box-tpr").input_value() == "71"
     assert page.locator("#box-fpr").input_value() == "19"
     page.locator("#plot-plane").focus()
@@ -239,7 +244,6 @@ def test_bounds_out_of_reach_lead_to_the_nearest(watched):
         dm.tune(SAMPLE, dm.TprFprModel(0.9, 0.01))
     least = error.value.attainable["min_fpr"]
     watched.page.locator("#nearest-1").click()
-    watched.page.wait_for_timeout(60)
     point = dm.evaluate(rule_shown(watched), SAMPLE)
     assert point.fpr == least and point.tpr >= 0.9
 

@@ -34,6 +34,12 @@ def chromium():
         browser.close()
 
 
+# The page answers in the next frame: what is read before that is what was shown before.
+DRAWN = """async () => {
+    const frame = () => new Promise((done) => requestAnimationFrame(done));
+    await frame();
+    await frame();
+}"""
 SET = """async ([mode, values]) => {
     const radio = document.querySelector(`input[value=${mode}]`);
     if (!radio.checked) {
@@ -92,8 +98,13 @@ class Watched:
             self.page.evaluate("document.querySelector('#save-rule').click()")
         return found.value.path().read_text()
 
+    def drawn(self):
+        """Wait until the page shows what it was last asked for."""
+        self.page.evaluate(DRAWN)
+
     def numbers(self):
         """Return the values behind the table of the shown rule, and the texts to copy."""
+        self.drawn()
         return self.page.evaluate(NUMBERS)
 
     def reopen(self):
