@@ -2,10 +2,8 @@
 
 import io
 import json
-import os
 import re
 import zlib
-from importlib import util
 from pathlib import Path
 
 import numpy as np
@@ -373,13 +371,11 @@ def test_marks_stand_out(browser, path, scheme):
 
 
 def axe_source():
-    """Return axe-core from a file or an installed package; it is no part of this project."""
-    if "DEMUR_AXE" in os.environ:
-        return Path(os.environ["DEMUR_AXE"]).read_text(encoding="utf-8")
-    found = util.find_spec("axe_playwright_python")
-    if found is None:
-        pytest.skip("axe-core: npm install axe-core, DEMUR_AXE=node_modules/axe-core/axe.min.js")
-    return (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+    """Return axe-core as an installed package brings it; it is no part of this project."""
+    package = pytest.importorskip(
+        "axe_playwright_python", reason="the checks by axe-core need axe-playwright-python"
+    )
+    return (Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("width", [1400, 390])
