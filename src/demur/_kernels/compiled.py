@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.engines import EXACT, PLAIN, Chosen, Doubt, Gap, Optima, Outcome, Status
+from demur._kernels.engines import EXACT, PLAIN, Chosen, Doubt, Frame, Gap, Optima, Outcome, Status
 from demur._kernels.exact import Linear
-from demur._kernels.frame import Frame
 
 try:
     from demur._kernels import _engine

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels import exact
-from demur._kernels.engines import Doubt, Outcome
+from demur._kernels.engines import Doubt, Frame, Outcome
 from demur._kernels.exact import Linear
-from demur._kernels.frame import Frame
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]

@@ -1,6 +1,7 @@
 """What commands take up where it is: saved rules, and rows that an engine counts.
 
-The card of a saved rule gives columns and bounds, and knows the rows that made it.
+The card of a saved rule gives columns and bounds, and knows the rows that made it. Rules on learned
+scores are read here too, and refused where they are not taken.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from demur.cli.inputs import (
     read_deployed,
     read_rows,
 )
-from demur.cli.learned import is_learned_rule, learned_rule_on
 from demur.cli.model_options import ModelOptions, SearchOptions
 from demur.cli.output import Progress, caution, note
 from demur.core.card import SeenRanges
+from demur.core.columns import ScoreColumns
 from demur.core.fingerprint import share_of_tuning_rows, share_text
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
@@ -201,7 +202,7 @@ def refuse_share(share: float, *, allow: bool) -> float:
 
 def _rule_text(path: str) -> str:
     from demur._files import read_text
-    from demur.sources.text_files import STANDARD_INPUT, input_text
+    from demur.sources.files import STANDARD_INPUT, input_text
 
     # Learned scores take more than a rule does, which refuses what is too large for it.
     largest = 2**24
@@ -357,3 +358,63 @@ def _cluster(engine: str) -> Iterator[None]:
         raise InvalidInputError(f"no Dask cluster at {address!r}: {error}") from None
     with client:
         yield
+
+
+if TYPE_CHECKING:
+    from demur.learn import Learned
+
+
+def is_learned_rule(text: str) -> bool:
+    """Return whether a file holds learned scores beside the rule."""
+    return '"demur.learned_rule"' in text[:200]
+
+
+def learned_rule_on(
+    text: str, scores: tuple[str, ...], confidence: tuple[str, ...]
+) -> tuple[Rule, tuple[str, ...], Learned]:
+    """Return a rule, the columns its learned scores are made of here, and what makes them."""
+    from demur.learn import LearnedRule
+
+    both = LearnedRule.from_json(text)
+    columns = _learned_columns(both.columns, scores, confidence)
+    return both.rule, columns.names or (), replace(both.learned, columns=columns)
+
+
+def refuse_learned(learned: Learned | None, command: str) -> None:
+    """Refuse a rule on learned scores where a command cannot make them."""
+    if learned is not None:
+        raise click.UsageError(
+            f"demur {command} takes no learned scores. In Python, demur.learn.LearnedRule.load "
+            "returns .learned, whose transform makes the columns that .rule is about"
+        )
+
+
+def refuse_beside_learn(given: dict[str, Any]) -> None:
+    """Refuse options that promise or draw something of rows that scores are learned on."""
+    for name, value in given.items():
+        if value is not None:
+            raise click.UsageError(
+                f"{name} does not go with --learn: the rows that scores are learned on promise "
+                "nothing of them. Save the rule with -o, and let demur certify or demur evaluate "
+                "judge it on fresh rows"
+            )
+
+
+def _learned_columns(
+    own: ScoreColumns, given: tuple[str, ...], confidence: tuple[str, ...]
+) -> ScoreColumns:
+    """Return the columns that learned scores are made of here: those given, or those they name."""
+    names = given or own.names
+    if names is None:
+        raise InvalidInputError("the rule does not name its columns: name them with --scores")
+    if len(names) != own.count:
+        raise InvalidInputError(
+            f"--scores: the rule takes {own.count} columns, got {', '.join(names)}"
+        )
+    senses = dict(zip(own.names or names, names, strict=True))
+    known = tuple(senses[name] for name in own.confidence)
+    if confidence and set(confidence) != set(known):
+        raise InvalidInputError(
+            f"--confidence: the scores were learned with the confidences {list(known)}"
+        )
+    return ScoreColumns.of(names, confidence=known, count=own.count)

@@ -8,18 +8,15 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from demur.core.columns import guess
 from demur.errors import InvalidInputError
-from demur.sources.text_files import (
-    PACKED,
-    STANDARD_INPUT,
-    input_format,
-)
 
 FORMATS = {
     ".csv": "CSV",
@@ -36,6 +33,13 @@ FORMATS = {
     ".xls": "Excel",
 }
 """Formats by the ending of the file's name."""
+
+STANDARD_INPUT = "-"
+
+PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+"""Endings of packed text files, and how these were packed."""
+
+HEADER_BYTES = 1 << 20
 
 _TEXT = ("CSV", "JSONL", "JSON")
 """Formats that may be packed."""
@@ -327,3 +331,40 @@ _HIVE_KINDS = {"BIGINT": r"0|-?[1-9][0-9]{0,17}", "DATE": r"[0-9]{4}-[0-9]{2}-[0
 
 def _is_hidden(path: Path) -> bool:
     return any(part.startswith(("_", ".")) for part in path.parts)
+
+
+_seen: tuple[Any, bytes] | None = None
+_taken: tuple[Any, str] | None = None
+
+
+def standard_input() -> bytes:
+    """Return all of standard input, which can be read only once and is therefore kept."""
+    global _seen
+    if _taken is not None and _taken[0] is sys.stdin:
+        raise InvalidInputError(f"'-' means standard input, which is {_taken[1]} already")
+    if _seen is None or _seen[0] is not sys.stdin:
+        if sys.stdin is None or sys.stdin.closed:
+            raise InvalidInputError("'-' means standard input, which is closed")
+        raw = getattr(sys.stdin, "buffer", None)
+        content = raw.read() if raw is not None else sys.stdin.read().encode()
+        if not content:
+            raise InvalidInputError("'-' means standard input, which is empty")
+        _seen = (sys.stdin, content)
+    return _seen[1]
+
+
+def input_text(what: str) -> str:
+    """Return all of standard input as text, which then is no table as well."""
+    global _taken
+    try:
+        text = standard_input().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"cannot read {what} from standard input: {error}") from None
+    _taken = (sys.stdin, what)
+    return text
+
+
+def input_format() -> str:
+    """Return the format of standard input: JSON lines begin with a brace, JSON with a bracket."""
+    start = standard_input()[:HEADER_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    return {b"{": "JSONL", b"[": "JSON"}.get(start, "CSV")

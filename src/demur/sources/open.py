@@ -23,8 +23,7 @@ from demur.sources.files import (
     path_text,
 )
 from demur.sources.record_batches import is_number
-from demur.sources.tables import open_stream, refuse_hive_conflict
-from demur.sources.text_files import csv_dialect
+from demur.sources.tables import csv_dialect, open_stream, refuse_hive_conflict
 
 LOSSES = ("zero_one", "absolute")
 """Losses of a label and a prediction."""

@@ -10,9 +10,8 @@ import numpy as np
 
 from demur._arrays import FloatArray, IntArray, takes
 from demur._kernels import rational, reference
-from demur._kernels.engines import EXACT, PLAIN, Chosen, Engine, Gap, Optima, Outcome, engine
+from demur._kernels.engines import EXACT, PLAIN, Chosen, Engine, Frame, Gap, Optima, Outcome, engine
 from demur._kernels.exact import Linear
-from demur._kernels.frame import Frame
 from demur.core.points import Points
 from demur.core.program import ID, LOSS, OOD, Part, Program
 from demur.core.sample import Sample

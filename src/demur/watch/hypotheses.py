@@ -1,4 +1,12 @@
-"""What is tested, all in one form: evidence, an estimate and an interval from sums of rows."""
+"""What is tested, all in one form: evidence, an estimate and an interval from sums of rows.
+
+What live rows tell without labels: scores that moved, gaps, the share of OOD inputs. For every cut
+of a score, and accepted and rejected rows apart, the share of rows above it must lie between what
+ID and OOD rows of the reference had, in a proportion that the prior allows. The evidence against a
+score is the mean of that against all its cuts: a Kolmogorov-Smirnov test that may be looked at at
+any time, from counts alone. PSI and KS are shown beside it, as people know them; they have no error
+control.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +14,37 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from demur._arrays import FloatArray
+from demur.core.fingerprint import ACCEPTED as ACCEPTED_PART
+from demur.core.fingerprint import Reference
 from demur.core.models import EACH_SET, Bound
-from demur.guarantees.intervals import Interval
-from demur.watch.counts import ACCEPTED, MISSING, ROWS, CountLayout, Labelled
-from demur.watch.drift import ScoreDrift, acceptance_evidence, gap_evidence
+from demur.guarantees.intervals import Interval, rate_lower, rate_upper
+from demur.guarantees.prior import explaining_priors
+from demur.watch.counts import (
+    ACCEPTED,
+    MISSING,
+    ROWS,
+    CountLayout,
+    Labelled,
+    LiveCounts,
+    split_bins,
+)
 from demur.watch.evidence import (
     ACCEPTANCE,
     GAPS,
     Expectation,
+    KnownRates,
     above,
     audited_share,
     below,
     mean_above,
     mean_below,
     mean_sequence,
+    outside,
     share_sequence,
 )
 
@@ -239,3 +259,203 @@ def spans(parts: Any, layout: CountLayout, *, since: bool = False) -> LiveSums:
         return np.cumsum(values, axis=0)
 
     return LiveSums(layout, along(sums), {name: along(values) for name, values in sets.items()})
+
+
+PARTS = ("rejected", "accepted")
+
+
+class Familiar(NamedTuple):
+    """Numbers people know; they say how far, not how surely."""
+
+    psi: float
+    ks: float
+
+
+@dataclass(frozen=True, slots=True)
+class LargestMove:
+    """The cut of a score against which most evidence speaks."""
+
+    part: str
+    cut: float
+    seen: float
+    """Share of the live rows of that part above the cut."""
+    allowed: Interval
+
+
+class ScoreDrift:
+    """One score against the reference.
+
+    Parameters
+    ----------
+    number
+        Which score.
+    rates
+        What is known of TPR, FPR and the prior.
+    level
+        Chance with which the intervals of this score's reference may be wrong altogether.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        layout: CountLayout,
+        number: int,
+        rates: KnownRates,
+        level: float,
+    ) -> None:
+        self._layout, self._number = layout, number
+        self.cuts = reference.cuts[number]
+        self._rows = reference.rows[number]
+        over = _over(self._rows)[..., : len(self.cuts)]
+        each = level / (2 * over.size)
+        low, high = np.empty(over.shape), np.empty(over.shape)
+        for place, count in np.ndenumerate(over):
+            size = int(self._rows[place[0], place[1]].sum())
+            low[place] = rate_lower(int(count), size, each) if size else 0.0
+            high[place] = rate_upper(int(count), size, each) if size else 1.0
+        self.sides = low, high
+        """Ends of the share above each cut, of ID and OOD rows; shape (side, part, cuts)."""
+        ends = [self._mixed(rates.prior_of(part == ACCEPTED_PART), part) for part in (0, 1)]
+        self.low, self.high = (np.array([end[k] for end in ends]) for k in (0, 1))
+
+    def _mixed(self, prior: Interval, part: int) -> tuple[FloatArray, FloatArray]:
+        low, high = (end[:, part] for end in self.sides)
+        least = [(1 - p) * low[0] + p * low[1] for p in (prior.low, prior.high)]
+        most = [(1 - p) * high[0] + p * high[1] for p in (prior.low, prior.high)]
+        return np.min(least, axis=0), np.max(most, axis=0)
+
+    def evidence(self, sums: FloatArray) -> FloatArray:
+        """Return the log evidence that the score moved, from sums of shape (..., size)."""
+        from scipy.special import logsumexp
+
+        logs = self._by_cut(sums)
+        flat = logs.reshape(*logs.shape[:-2], -1)
+        found: FloatArray = logsumexp(flat, axis=-1) - math.log(flat.shape[-1])
+        return found
+
+    def _by_cut(self, sums: FloatArray) -> FloatArray:
+        bins = split_bins(self._layout, sums, self._number)[..., :-1]
+        over, size = _over(bins)[..., : len(self.cuts)], bins.sum(axis=-1)[..., None]
+        return outside(over, size, self.low, self.high)
+
+    def largest(self, counts: LiveCounts) -> LargestMove:
+        """Return the cut that moved most surely."""
+        logs = self._by_cut(counts.sums)
+        part, cut = np.unravel_index(int(np.argmax(logs)), logs.shape)
+        bins = counts.score_bins(self._number)[part]
+        share = _over(bins)[cut] / bins.sum() if bins.sum() else math.nan
+        allowed = Interval(float(self.low[part, cut]), float(self.high[part, cut]))
+        return LargestMove(PARTS[part], float(self.cuts[cut]), float(share), allowed)
+
+    def familiar(self, sums: FloatArray, prior: float, part: int | None = None) -> Familiar:
+        """Return PSI and KS of live rows against the reference at a prior, of a part or of all."""
+        live = split_bins(self._layout, sums, self._number)[:, :-1]
+        totals = np.maximum(self._rows.sum(axis=(1, 2)), 1)
+        wanted = (1 - prior) * self._rows[0] / totals[0] + prior * self._rows[1] / totals[1]
+        if part is not None:
+            live, wanted = live[part : part + 1], wanted[part : part + 1]
+        p, q = live.sum(axis=0), wanted.sum(axis=0)
+        if p.sum() == 0 or q.sum() == 0:
+            return Familiar(math.nan, math.nan)
+        # Half a row where none is: the logarithm of an empty bin is infinite.
+        size = totals.sum()
+        p = np.maximum(p, 0.5) / np.maximum(p, 0.5).sum()
+        q = np.maximum(q / q.sum(), 0.5 / size)
+        q = q / q.sum()
+        psi = float(((p - q) * np.log(p / q)).sum())
+        return Familiar(psi, float(np.abs(np.cumsum(p) - np.cumsum(q)).max()))
+
+    def explaining(self, sums: FloatArray, alpha: float) -> Interval:
+        """Return the shares of OOD inputs that explain all scores, accepted or not."""
+        bins = split_bins(self._layout, sums, self._number)[:, :-1].sum(axis=0)
+        over = _over(bins)[: len(self.cuts)]
+        each = alpha / len(self.cuts)
+        seen = share_sequence(over, np.full(len(over), bins.sum()), each)
+        rows = self._rows.sum(axis=1)
+        level = alpha / (4 * len(self.cuts))
+        found = Interval(0.0, 1.0)
+        for j, ends in enumerate(zip(*seen, strict=True)):
+            sides = [_ends(int(_over(rows[k])[j]), int(rows[k].sum()), level) for k in (0, 1)]
+            allowed = explaining_priors(Interval(*map(float, ends)), tpr=sides[0], fpr=sides[1])
+            found = common(found, allowed)
+        return found
+
+
+def _over(bins: Any) -> FloatArray:
+    """Return the rows above the end of each bin."""
+    return np.asarray(bins.sum(axis=-1)[..., None] - np.cumsum(bins, axis=-1), np.float64)
+
+
+def _ends(successes: int, trials: int, level: float) -> Interval:
+    if trials == 0:
+        return Interval(0.0, 1.0)
+    return Interval(rate_lower(successes, trials, level), rate_upper(successes, trials, level))
+
+
+def common(one: Interval, other: Interval) -> Interval:
+    """Return what two intervals share; NaN if nothing."""
+    low, high = max(one.low, other.low), min(one.high, other.high)
+    defined = one.low == one.low and other.low == other.low
+    if defined and low <= high:
+        return Interval(low, high)
+    return Interval(math.nan, math.nan)
+
+
+def acceptance_evidence(sums: FloatArray, allowed: Interval) -> FloatArray:
+    """Return the log evidence that the share of accepted rows is not allowed."""
+    return outside(sums[..., ACCEPTED], sums[..., ROWS], allowed.low, allowed.high)
+
+
+def gap_share(reference: Reference, level: float) -> float:
+    """Return the share of rows with gaps that a reference without any allows."""
+    rows = reference.accepted(0)[1] + reference.accepted(1)[1]
+    return rate_upper(0, rows, level) if rows else 1.0
+
+
+def gap_evidence(sums: FloatArray, allowed: float) -> FloatArray:
+    """Return the log evidence that more rows lack a score than may."""
+    return above(sums[..., MISSING], sums[..., ROWS], allowed)
+
+
+class PriorSeen(NamedTuple):
+    """The share of OOD inputs, as far as acceptance tells it."""
+
+    estimate: float
+    interval: Interval
+
+
+def seen_prior(
+    sums: FloatArray, rates: KnownRates, point: tuple[float, float], alpha: float
+) -> PriorSeen:
+    """Return the share of OOD inputs that the accepted share tells.
+
+    `point` is TPR and FPR as they were seen; the interval holds at all times, as far as the rates
+    of `rates` do.
+    """
+    taken, rows = float(sums[ACCEPTED]), float(sums[ROWS])
+    if rows == 0:
+        return PriorSeen(math.nan, Interval(0.0, 1.0))
+    ends = Interval(*(float(end) for end in share_sequence(taken, rows, alpha)))
+    interval = explaining_priors(ends, tpr=rates.tpr, fpr=rates.fpr)
+    tpr, fpr = point
+    estimate = math.nan if tpr == fpr else float(np.clip((tpr - taken / rows) / (tpr - fpr), 0, 1))
+    return PriorSeen(estimate, interval)
+
+
+def estimated_risk(sums: FloatArray, reference: Reference, layout: CountLayout) -> float:
+    """Return the selective risk that accepted rows would have, had each the risk of its bin.
+
+    An estimate, never a promise: it knows nothing of a classifier that got worse.
+    """
+    live = sums[layout.risk]
+    known = reference.risk_rows > 0
+    if not (live * known).sum():
+        return math.nan
+    risk = reference.risk_loss / np.maximum(reference.risk_rows, 1)
+    return float((live * risk)[known].sum() / live[known].sum())
+
+
+def beyond(counts: LiveCounts, number: int) -> tuple[int, int, int]:
+    """Return how many rows lack a score, are below, and above all rows of the reference."""
+    bins = split_bins(counts.layout, counts.sums, number).sum(axis=0)
+    return int(bins[-1]), int(bins[0]), int(bins[-2])

@@ -14,8 +14,7 @@ import numpy as np
 from demur._arrays import FloatArray
 from demur.guarantees.intervals import Interval
 from demur.watch.counts import ACCEPTED, ROWS, LiveCounts, total
-from demur.watch.drift import Familiar, beyond, estimated_risk
-from demur.watch.hypotheses import Hypothesis, LiveSums, spans
+from demur.watch.hypotheses import Familiar, Hypothesis, LiveSums, beyond, estimated_risk, spans
 from demur.watch.setup import WatchSetup, prior_seen, usual_prior
 from demur.watch.status import (
     ALPHA,

@@ -19,7 +19,6 @@ from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import Interval, Prior, prior_range
 from demur.watch.counts import CountLayout, LiveCounts
-from demur.watch.drift import PriorSeen, ScoreDrift, gap_share, seen_prior
 from demur.watch.evidence import (
     ACCEPTANCE,
     GAPS,
@@ -36,7 +35,11 @@ from demur.watch.hypotheses import (
     BoundHolds,
     Hypothesis,
     NoGaps,
+    PriorSeen,
+    ScoreDrift,
     ScoreStays,
+    gap_share,
+    seen_prior,
 )
 
 

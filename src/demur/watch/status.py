@@ -9,8 +9,8 @@ from typing import Any
 
 from demur.guarantees.intervals import Interval
 from demur.watch.counts import LiveCounts
-from demur.watch.drift import LargestMove, PriorSeen, common
 from demur.watch.evidence import number
+from demur.watch.hypotheses import LargestMove, PriorSeen, common
 from demur.watch.setup import WatchSetup, prior_seen
 from demur.watch.timeline import Period, period_text
 

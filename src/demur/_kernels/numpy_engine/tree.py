@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.frame import Frame
+from demur._kernels.engines import Frame
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]

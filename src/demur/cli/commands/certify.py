@@ -408,7 +408,7 @@ def retune_command(counts: str, model: ModelOptions, out: OutputOptions) -> None
 
 
 def _read(counts: str) -> OperatingTable:
-    from demur.sources.text_files import STANDARD_INPUT, input_text
+    from demur.sources.files import STANDARD_INPUT, input_text
 
     if counts == STANDARD_INPUT:
         return OperatingTable.from_json(input_text("the counts"))

@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from demur._arrays import BoolArray
 from demur.cli.inputs import DataOptions, ScoreTable, data_options, read_deployed, read_rows
-from demur.cli.learned import refuse_learned
 from demur.cli.model_options import ModelOptions, SearchOptions, model_options, search_options
 from demur.cli.options import (
     Chance,
@@ -40,7 +39,7 @@ from demur.cli.resampling import (
     resampling_options,
     tune_promised,
 )
-from demur.cli.saved import SavedRule
+from demur.cli.saved import SavedRule, refuse_learned
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule

@@ -18,7 +18,6 @@ from demur.cli.inputs import (
     engine_options,
     read_rows,
 )
-from demur.cli.learned import refuse_beside_learn
 from demur.cli.model_options import ModelOptions, SearchOptions, model_options, search_options
 from demur.cli.options import (
     Chance,
@@ -48,7 +47,7 @@ from demur.cli.resampling import (
     refuse_repeated_ids,
     tune_promised,
 )
-from demur.cli.saved import refuse_in_stream, tune_stream
+from demur.cli.saved import refuse_beside_learn, refuse_in_stream, tune_stream
 from demur.core.box import BoxRule
 from demur.core.card import point_data
 from demur.core.program import Number as Bound

@@ -13,7 +13,6 @@ import click
 
 from demur._files import check_target, write_atomically
 from demur.cli import ALARM
-from demur.cli.learned import refuse_learned
 from demur.cli.options import (
     Chance,
     Command,
@@ -27,7 +26,7 @@ from demur.cli.options import (
 )
 from demur.cli.output import STDOUT, Progress, json_option, note, refuse_input
 from demur.cli.printing import Result, ResultTable, Section
-from demur.cli.saved import SavedRule
+from demur.cli.saved import SavedRule, refuse_learned
 from demur.core.models import Bound, Quantity
 from demur.core.program import Number as Value
 from demur.core.wording import formula

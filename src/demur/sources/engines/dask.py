@@ -44,7 +44,7 @@ from demur.sources.engines.frames import (
 from demur.sources.engines.group_sums import merged_tallies, overview_of, regrouped
 from demur.sources.files import Located, hive_values
 from demur.sources.open import Missing, Roles
-from demur.sources.text_files import MISSING, csv_dialect
+from demur.sources.tables import MISSING, csv_dialect
 
 # Histograms that one task adds up.
 _FAN = 8

@@ -30,8 +30,7 @@ from demur.sources.engines.expressions import Table
 from demur.sources.files import FileStamps, find_files, hive_kind, hive_values
 from demur.sources.open import Missing, Roles
 from demur.sources.record_batches import arrow, floats
-from demur.sources.tables import refuse_hive_conflict
-from demur.sources.text_files import MISSING, Dialect, csv_dialect
+from demur.sources.tables import MISSING, Dialect, csv_dialect, refuse_hive_conflict
 
 Progress = Callable[[int, int], None]
 """Told, during a pass, how many rows were seen and how many there are."""

@@ -34,6 +34,7 @@ from demur.tuning.prepared import Prepared
 from demur.tuning.result import DIRECTION_SETS, Exact, SearchCertificate
 from demur.tuning.streamed.cells import (
     CellGrid,
+    Layout,
     cloud,
     corners,
     first_and_last,
@@ -55,7 +56,6 @@ from demur.tuning.streamed.cone import (
     extents_of_values,
     outer_points,
 )
-from demur.tuning.streamed.linear import Layout
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.search import BoxJudge, Opened, best_known, best_of
 from demur.tuning.tune import search_exact

@@ -27,8 +27,17 @@ from demur._kernels.numpy_engine.bounds import (
 from demur._kernels.numpy_engine.boxes import LINE_EPS, Zone, cut_t, cut_v
 from demur.core.program import Program
 from demur.tuning.prepared import kernel_arguments
-from demur.tuning.streamed.cells import CHEAP_ID, CHEAP_LOSS, ID, LOSS, Pyramid, Signs, split_ood
-from demur.tuning.streamed.linear import Layout, LinearJudge
+from demur.tuning.streamed.cells import (
+    CHEAP_ID,
+    CHEAP_LOSS,
+    ID,
+    LOSS,
+    Layout,
+    LinearJudge,
+    Pyramid,
+    Signs,
+    split_ood,
+)
 from demur.tuning.streamed.plan import StreamPlan
 
 # Crossing rows of a box, relative to those of a half-plane in its middle, that end its cutting;

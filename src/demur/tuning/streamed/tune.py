@@ -75,6 +75,7 @@ from demur.tuning.result import (
 from demur.tuning.streamed.cells import (
     CellGrid,
     Layers,
+    Layout,
     build,
     cloud,
     first_and_last,
@@ -85,7 +86,6 @@ from demur.tuning.streamed.cells import (
     turned,
 )
 from demur.tuning.streamed.close_up import CloseUp
-from demur.tuning.streamed.linear import Layout
 from demur.tuning.streamed.plan import StreamPlan, as_sample, bins_for, guess
 from demur.tuning.streamed.search import (
     BoxJudge,
