@@ -19,6 +19,8 @@ class Truth(NamedTuple):
     tpr: float
     fpr: float
     selective_risk: float
+    parts: dict[tuple[str, str], float] = {}  # noqa: RUF012
+    """By quantity and the name of a group or an OOD set."""
 
     def precision(self, prior: float) -> float:
         """Return the share of ID among the accepted."""
@@ -211,6 +213,39 @@ def in_sets(near: float = 0.7) -> Population:
     return Population("two OOD sets", draw, truth)
 
 
+def in_groups(rare: float = 0.3) -> Population:
+    """Return the two OOD sets with ID rows of a usual and a rare group, whose scores are larger."""
+    sets, a, b = in_sets(), -1.8, 1.0
+    share, means = {"usual": 1 - rare, "rare": rare}, {"usual": 0.0, "rare": 0.4}
+    foreign = {"near": np.array([0.5, 2.0]), "far": np.array([2.0, 3.0])}
+
+    def draw(n: int, rng: np.random.Generator) -> dm.Sample:
+        one, is_rare = sets.draw(n, rng), rng.random(n) < rare
+        x = rng.normal(size=(n, 2)) + means["rare"] * is_rare[:, None]
+        wrong = rng.random(n) < ndtr(a + b * x[:, 0])
+        named = {name: one.ood_scores[rows] for name, rows in one.ood_sets.items()}
+        return dm.Sample(x, wrong, named, id_group=np.where(is_rare, "rare", "usual"))
+
+    def truth(rule: dm.Rule) -> Truth:
+        length = float(np.hypot(*rule.direction))
+        c, t = np.array(rule.direction) / length, rule.threshold / length
+        corr = -b * c[0] / np.sqrt(1 + b * b)
+        parts: dict[tuple[str, str], float] = {}
+        tpr = lost = 0.0
+        for name, mean in means.items():
+            # P(Z <= a + b s_r and c.s <= t) for a standard normal Z.
+            ends = [(a + b * mean) / np.sqrt(1 + b * b), t - mean * c.sum()]
+            own = float(ndtr(ends[1]))
+            both = float(multivariate_normal.cdf(ends, cov=[[1, corr], [corr, 1]]))
+            parts |= {("tpr", name): own, ("selective_risk", name): _over(both, own)}
+            tpr, lost = tpr + share[name] * own, lost + share[name] * both
+        parts |= {("fpr", name): float(ndtr(t - c @ mean)) for name, mean in foreign.items()}
+        fpr = 0.7 * parts["fpr", "near"] + 0.3 * parts["fpr", "far"]
+        return Truth(tpr, fpr, _over(lost, tpr), parts)
+
+    return Population("two groups, two OOD sets", draw, truth)
+
+
 def _over(part: float, whole: float) -> float:
     return float(part) / whole if whole > 0 else np.nan
 
@@ -219,4 +254,4 @@ PAPER_G = paper("paper, score g", [[0.0, 1.0]])
 PAPER_MIX = paper("paper, score r + 0.2 g", [[1.0, 0.2]])
 PAPER_TWO = paper("paper, scores (r, g)", [[1.0, 0.0], [0.0, 1.0]])
 TIES, GRADED, CLOUDS = ties(), graded(), clouds()
-SATURATED, DECADES, SETS = saturated(), decades(), in_sets()
+SATURATED, DECADES, SETS, GROUPS = saturated(), decades(), in_sets(), in_groups()

@@ -13,6 +13,7 @@ from benchmarks.simulations.populations import (
     CLOUDS,
     DECADES,
     GRADED,
+    GROUPS,
     PAPER_G,
     PAPER_TWO,
     SATURATED,
@@ -38,6 +39,15 @@ from demur._arrays import FloatArray
 TPR_FPR = dm.TprFprModel(0.7, 0.2)
 PRECISION = dm.PrecisionRecallModel(0.9, 0.7, ood_prior=0.25)
 COST = dm.CostModel(reject_id=0.25, accept_ood=1, reject_ood=0, ood_prior=0.25)
+OF_PARTS = dm.RejectionModel(
+    "selective_risk",
+    [
+        dm.Bound("tpr", at_least=0.6),
+        dm.Bound("tpr", at_least=0.5, group="rare"),
+        dm.Bound("selective_risk", at_most=0.2, group="rare"),
+        dm.Bound("fpr", at_most=0.2, ood_set="near"),
+    ],
+)
 
 CASES: list[tuple[Population, dm.RejectionModel, str]] = [
     (PAPER_G, TPR_FPR, "TprFpr"),
@@ -53,6 +63,7 @@ CASES: list[tuple[Population, dm.RejectionModel, str]] = [
     (DECADES, TPR_FPR, "TprFpr"),
     (SETS, TPR_FPR.of_every_set(), "TprFpr, every set"),
     (CLOUDS, PRECISION, "PrecisionRecall"),
+    (GROUPS, OF_PARTS, "group and set"),
 ]
 
 
@@ -60,11 +71,15 @@ def breaks(model: dm.RejectionModel, truth: Truth) -> bool:
     """Whether the population breaks a bound of the model."""
     prior = float(model.ood_prior or 0)
 
-    def value(quantity: str) -> float:
-        # Of a rule that accepts nothing there is no precision, nor is it bounded.
-        return truth.precision(prior) if quantity == "precision" else getattr(truth, quantity)
+    def value(bound: dm.Bound) -> float:
+        if bound.is_of_part:
+            return truth.parts[bound.quantity, str(bound.group or bound.ood_set)]
+        if bound.quantity == "precision":
+            # Of a rule that accepts nothing there is no precision, nor is it bounded.
+            return truth.precision(prior)
+        return getattr(truth, bound.quantity)
 
-    return not all(bound.met_by(value(bound.quantity)) for bound in model.bounds)
+    return not all(bound.met_by(value(bound)) for bound in model.bounds)
 
 
 def objective(model: dm.RejectionModel, truth: Truth) -> float:

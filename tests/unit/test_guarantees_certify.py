@@ -150,7 +150,7 @@ def test_what_cannot_be_certified_is_refused():
         certify(RULE, outcome(5, 5, 1, 1, 1), ood_prior=(0.5, 0.2))
 
 
-def test_any_bound_of_all_rows_is_checked_and_parts_are_refused():
+def test_any_bound_is_checked_and_unknown_parts_are_refused():
     sample = dm.Sample(np.linspace(0, 1, 200), np.zeros(200), ood_scores=np.linspace(0.7, 2, 100))
     rule = dm.Rule((1.0,), 0.9)
     risk, pure = dm.Bound("selective_risk", at_most=0.03), dm.Bound("precision", at_least=0.99)
@@ -163,8 +163,11 @@ def test_any_bound_of_all_rows_is_checked_and_parts_are_refused():
     one_set = dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=0.3, ood_set="each")])
     assert certify(rule, sample, model=one_set).holds
     rare = dm.RejectionModel("selective_risk", [dm.Bound("tpr", at_least=0.8, group="rare")])
-    with pytest.raises(dm.InvalidInputError, match="of all ID rows, not Bound"):
+    with pytest.raises(dm.InvalidInputError, match=r"called 'rare'; the rows have no groups"):
         certify(rule, sample, model=rare)
+    grouped = dm.Sample([0, 1], [0, 1], ood_scores=[1], id_group=["a", "b"])
+    with pytest.raises(dm.InvalidInputError, match=r"called 'rare'; there are \['a', 'b'\]"):
+        certify(rule, grouped, model=rare)
     with pytest.raises(dm.InvalidInputError, match="no OOD set is called 'svhn'"):
         certify(
             rule,
@@ -204,6 +207,129 @@ def test_every_set_is_tested_at_the_level_of_one():
     # One statement more, on the same rows: levels add up.
     assert named.fpr.high == rate_upper(accepted, 120, 0.05 / 4)
     assert named.met["fpr <= 0.1 of far"] == (rate_upper(0, 80, 0.05 / 4) <= 0.1)
+
+
+PARTS = dm.RejectionModel(
+    "selective_risk",
+    [
+        dm.Bound("tpr", at_least=0.4, group="a"),
+        dm.Bound("tpr", at_least=0.3, group="b"),
+        dm.Bound("selective_risk", at_most=0.6, group="a"),
+        dm.Bound("fpr", at_most=0.5, ood_set="near"),
+    ],
+)
+
+
+def parted(n, accepted, errors):
+    """Groups a and b, sets near and far of `n` rows each: so many accepted, so many of them wrong.
+
+    Errors are those of the groups.
+    """
+    scores = [np.where(np.arange(m) < k, 0.0, 1.0) for m, k in zip(n, accepted, strict=True)]
+    loss = [np.arange(m) < e for m, e in zip(n[:2], errors, strict=True)]
+    return dm.Sample(
+        np.concatenate(scores[:2]),
+        np.concatenate(loss).astype(float),
+        {"near": scores[2], "far": scores[3]},
+        id_group=np.repeat(["a", "b"], n[:2]),
+    )
+
+
+@pytest.mark.parametrize("sides", ["one", "two"])
+def test_bounds_of_parts_share_the_level_of_one(sides):
+    n, accepted, errors = (40, 30, 25, 20), (30, 24, 5, 1), (6, 2)
+    sample = parted(n, accepted, errors)
+    promise = certify(RULE, sample, model=PARTS, sides=sides)
+    # TPR, FPR and risk of all rows, and one for all parts together.
+    level = 0.05 / 4 / (1 if sides == "one" else 2)
+    assert promise.tpr.low == rate_lower(54, 70, level)
+    assert promise.fpr.high == rate_upper(6, 45, level)
+    assert promise.tpr_by_group["a"].low == rate_lower(30, 40, level)
+    assert promise.tpr_by_group["b"].low == rate_lower(24, 30, level)
+    assert promise.selective_risk_by_group["a"].high == rate_upper(6, 30, level)
+    assert promise.fpr_by_set["near"].high == rate_upper(5, 25, level)
+    assert set(promise.selective_risk_by_group) == {"a"} and set(promise.fpr_by_set) == {"near"}
+    assert promise.met == {
+        "tpr >= 0.4 of a": True,
+        "tpr >= 0.3 of b": True,
+        "selective_risk <= 0.6 of a": True,
+        "fpr <= 0.5 of near": True,
+    }
+    assert "one at a time" in promise.caveat
+    one = dm.RejectionModel("tpr", PARTS.bounds[:1])
+    assert "one at a time" not in certify(RULE, sample, model=one).caveat
+    graded = dm.Sample(
+        sample.id_scores, 2 * sample.id_loss, sample.ood_scores, id_group=sample.id_group
+    )
+    risk = dm.RejectionModel("tpr", PARTS.bounds[2:3])
+    found = certify(RULE, graded, model=risk, max_loss=2).selective_risk_by_group["a"]
+    shuffled = np.random.default_rng(0).permutation(2.0 * (np.arange(30) < 6))
+    assert found.high == mean_upper(shuffled, 0.05 / 4, max_value=2)
+
+
+def test_all_parts_are_claimed_as_rarely_as_stated_if_one_is_false():
+    # Exactly, over all outcomes: one bound is false at a time, the others as true as can be.
+    n, delta = (5, 4, 4, 1), 0.3
+    promises = {
+        (a, wrong, b, o): certify(
+            RULE, parted(n, (a, b, o, 0), (wrong, 0)), confidence=1 - delta, model=PARTS
+        ).holds
+        for a in range(6)
+        for wrong in range(a + 1)
+        for b in range(5)
+        for o in range(5)
+    }
+    claimed = set()
+    for tpr_a, tpr_b, risk, fpr in (
+        (0.39, 1.0, 0.0, 0.0),
+        (1.0, 0.29, 0.0, 0.0),
+        (1.0, 1.0, 0.61, 0.0),
+        (1.0, 1.0, 0.0, 0.51),
+        (0.39, 0.29, 0.61, 0.51),
+    ):
+        false = sum(
+            holds
+            * binomial(a, 5, tpr_a)
+            * binomial(wrong, a, risk)
+            * binomial(b, 4, tpr_b)
+            * binomial(o, 4, fpr)
+            for (a, wrong, b, o), holds in promises.items()
+        )
+        # Of the four statements that hold together the parts are one.
+        assert false <= delta / 4
+        claimed.add(false > 0)
+    assert claimed == {True}
+
+
+def test_parts_of_rows_that_share_an_id():
+    rng = np.random.default_rng(0)
+    ids = np.arange(100, 160).repeat(4)
+    sample = dm.Sample(
+        rng.normal(size=240),
+        np.zeros(240),
+        rng.normal(3, 1, 80),
+        id_group=np.where(ids < 120, 0, 1),
+    )
+    model = dm.RejectionModel("tpr", [dm.Bound("tpr", at_least=0.1, group="0")])
+    names = ids, np.arange(200, 280)
+    mean = certify(RULE, sample, model=model, groups=names, per_id="mean")
+    shares = (sample.id_scores[:80, 0] <= 0.5).reshape(20, 4).mean(axis=1)
+    shuffled = np.random.default_rng(0).permutation(shares)
+    assert mean.tpr_by_group["0"].low == mean_lower(shuffled, 0.05 / 4)
+    drawn = certify(RULE, sample, model=model, groups=names, per_id="draw")
+    assert any(drawn.tpr_by_group["0"].low == rate_lower(k, 20, 0.05 / 4) for k in range(21))
+    mixed = dm.Sample(sample.id_scores, sample.id_loss, [3.0] * 80, id_group=np.arange(240) % 2)
+    certify(RULE, mixed, model=model, groups=names, per_id="draw")
+    with pytest.raises(dm.InvalidInputError, match="rows of several groups"):
+        certify(RULE, mixed, model=model, groups=names, per_id="mean")
+
+
+def test_a_rule_that_accepts_nothing_keeps_no_bound_of_a_group():
+    promise = certify(dm.Rule((1.0,), -np.inf), parted((5,) * 4, (5,) * 4, (0, 0)), model=PARTS)
+    assert promise.tpr_by_group["a"].high == 0 and np.isnan(
+        promise.selective_risk_by_group["a"].high
+    )
+    assert [text for text, met in promise.met.items() if met] == ["fpr <= 0.5 of near"]
 
 
 def test_a_set_without_rows_proves_nothing():

@@ -5,9 +5,10 @@ from math import comb
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import demur as dm
-from demur.guarantees import plan, tune_certified
+from demur.guarantees import plan, plan_tuning, tune_certified
 from demur.guarantees.bound_tests import FreshCounts, Requirement, Sizes
 from demur.guarantees.intervals import rate_lower, rate_upper, risk_upper, sidak
 from demur.guarantees.learned_rules import RankLogistic
@@ -475,12 +476,133 @@ def test_inputs_of_certified_tuning_are_checked():
 
 def test_models_without_a_test_are_refused_with_what_is_possible():
     for bound in (
-        dm.Bound("tpr", at_least=0.8, group="rare"),
         dm.Bound("tpr", at_most=0.8),
         dm.Bound("fpr", at_least=0.8),
     ):
         with pytest.raises(dm.InvalidInputError, match="bounds that have a test"):
             tune_certified(gaussian(50, 0), dm.RejectionModel("selective_risk", [bound]))
+    rare = dm.RejectionModel("tpr", [dm.Bound("tpr", at_least=0.8, group="rare")])
+    with pytest.raises(dm.InvalidInputError, match="'rare'; the rows have no groups"):
+        tune_certified(gaussian(50, 0), rare)
+    foreign = dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=0.8, ood_set="svhn")])
+    with pytest.raises(dm.InvalidInputError, match="'svhn'; there are"):
+        tune_certified(gaussian(50, 0), foreign)
+
+
+# The rare group has larger scores, so that a threshold for all breaks what is asked of it.
+OF_PARTS = dm.RejectionModel(
+    "selective_risk",
+    [
+        dm.Bound("tpr", at_least=0.5),
+        dm.Bound("tpr", at_least=0.6, group="rare"),
+        dm.Bound("selective_risk", at_most=0.25, group="rare"),
+        dm.Bound("fpr", at_most=0.15, ood_set="near"),
+    ],
+)
+
+
+def with_groups(n, seed):
+    """Rows of two groups and two OOD sets of normal scores, larger ones more often wrong."""
+    rng = np.random.default_rng(seed)
+    rare = rng.random(n) < 0.3
+    near = rng.random(n) < 0.5
+    own, foreign = rng.normal(0.5 * rare, 1), rng.normal(3, 1, n)
+    return dm.Sample(
+        own,
+        rng.random(n) < 0.05 + 0.1 * (own > 0),
+        {"near": foreign[near], "far": 2 + foreign[~near]},
+        id_group=np.where(rare, "rare", "usual"),
+    )
+
+
+def test_bounds_of_groups_and_sets_fail_as_rarely_as_stated():
+    runs, delta, broken, plainly, proven = 80, 0.2, 0, 0, 0
+    for seed in range(runs):
+        sample = with_groups(300, seed)
+        rules = {"plain": dm.tune(sample, OF_PARTS).rule}
+        try:
+            found = tune_certified(sample, OF_PARTS, confidence=1 - delta)
+        except dm.InfeasibleError:
+            pass
+        else:
+            assert found.method == "path"
+            rules["promised"] = found.rule
+            proven += 1
+        for name, rule in rules.items():
+            cut = rule.threshold / rule.direction[0]
+            rates = np.array([ndtr(cut), ndtr(cut - 0.5)])
+            lost = 0.15 * rates - 0.1 * np.minimum(rates, [ndtr(0), ndtr(-0.5)])
+            tpr, loss = rates @ [0.7, 0.3], lost @ [0.7, 0.3]
+            kept = tpr >= 0.5 and rates[1] >= 0.6 and ndtr(cut - 3) <= 0.15
+            kept = kept and lost[1] / rates[1] <= 0.25
+            if name == "plain":
+                plainly += not kept
+            else:
+                broken += not kept or found.selective_risk < loss / tpr
+    assert proven > 0.5 * runs
+    assert plainly > 0.3 * runs
+    assert broken <= delta * runs + 3 * np.sqrt(delta * (1 - delta) * runs)
+
+
+def test_groups_are_counted_and_tested_at_the_same_level():
+    sample = with_groups(800, 1)
+    found = tune_certified(sample, OF_PARTS)
+    n, m = found.sizes.test_groups[0], found.sizes.test_sets[0]
+    assert sum(found.sizes.test_groups) == found.sizes.test_id
+    passed = True
+    for candidate in found.candidates:
+        point = candidate.tested
+        accepted = round(point.tpr_by_group["rare"] * n)
+        wrong = round(point.selective_risk_by_group["rare"] * accepted)
+        passed = passed and (
+            rate_lower(int(point.accepted_id), found.sizes.test_id, 0.04) >= 0.5
+            and rate_lower(accepted, n, 0.04) >= 0.6
+            and rate_upper(wrong, accepted, 0.04) <= 0.25
+            and rate_upper(round(point.fpr_by_set["near"] * m), m, 0.04) <= 0.15
+        )
+        assert candidate.proven == passed
+    # The card states what is promised of all rows, and the model has the parts.
+    card = found.rule.card
+    assert card.points["certified"]["tpr"] == 0.5
+    assert card.model.bounds == OF_PARTS.bounds
+
+
+def test_a_group_with_few_rows_asks_for_more():
+    sample = with_groups(60, 0)
+    with pytest.raises(dm.InfeasibleError, match="groups in the same proportions") as caught:
+        tune_certified(sample, OF_PARTS)
+    assert caught.value.attainable["needed_id"] > 60
+    # A group that is not among the rows to learn on is tested all the same.
+    one = dm.Sample(
+        np.linspace(0, 1, 400),
+        np.zeros(400),
+        np.linspace(2, 3, 400),
+        id_group=np.where(np.arange(400) == 7, "one", "others"),
+    )
+    model = dm.RejectionModel("tpr", [dm.Bound("tpr", at_least=0.1, group="one")])
+    with pytest.raises(dm.InfeasibleError, match=r"tpr >= 0.1 of one .* perfect result"):
+        tune_certified(one, model)
+
+
+def test_plans_for_groups_sets_and_risk():
+    planned = plan(OF_PARTS, margins=[0.1])
+    # Three statements of all rows and one of the parts; four bounds must all be proven.
+    level, each = 0.05 / 4, 1 - 0.1 / 4
+    assert planned.rows[0].n_id == rows_to_prove(0.5, 0.6, level, each)
+    assert planned.rows[0].n_ood == 0
+    assert planned.rows[0].parts == {
+        "tpr >= 0.6 of rare": rows_to_prove(0.6, 0.7, level, each),
+        "selective_risk <= 0.25 of rare": rows_to_prove(0.75, 0.85, level, each),
+        "fpr <= 0.15 of near": rows_to_prove(0.85, 0.95, level, each),
+    }
+    risk = plan(
+        dm.RejectionModel("tpr", [dm.Bound("selective_risk", at_most=0.05)]), margins=[0.05]
+    )
+    assert risk.rows[0].parts == {
+        "selective_risk <= 0.05": rows_to_prove(0.95, 1.0, sidak(0.05, 2), 0.95)
+    }
+    few, many = plan_tuning(with_groups(400, 0), OF_PARTS, [(60, 60), (900, 900)], draws=5)
+    assert few.found < many.found
 
 
 def test_bounds_are_what_counts_not_the_class_of_the_model():

@@ -3,7 +3,8 @@
 Every quantity that can be proven has a test of its own, of level delta. No level is shared among
 them: the claim is made only if all reject, and when a bound fails its own test rejects with
 probability at most delta (an intersection-union test). A bound that every OOD set has to keep is
-one test for each set, all at the same level for the same reason.
+one test for each set, all at the same level for the same reason. Bounds on a group of ID rows are
+tested on the rows of that group: given how many these are, they are independent draws of it.
 
 Tests also make bounds safer to learn under.
 """
@@ -11,20 +12,20 @@ Tests also make bounds safer to learn under.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from demur._arrays import FloatArray
+from demur._arrays import BoolArray, FloatArray
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import Number
 from demur.core.sample import Sample
 from demur.core.wording import bound_text
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import fewest_for, most_for, rate_lower, rate_upper, risk_upper
-from demur.guarantees.splits import Seed
+from demur.guarantees.splits import Seed, members
 
 # Shares of the level that the TPR side of a precision test may get.
 _ALLOTMENTS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
@@ -41,14 +42,28 @@ class Sizes:
     learn_sets: tuple[int, ...] = ()
     test_sets: tuple[int, ...] = ()
     """Of every OOD set, where bounds are about sets."""
+    learn_groups: tuple[int, ...] = ()
+    test_groups: tuple[int, ...] = ()
+    """Of every group of ID rows, where bounds are about groups."""
 
     @classmethod
-    def of(cls, model: RejectionModel, learn: Sample, test: Sample) -> Sizes:
-        """Count rows, of every set where the model has bounds of sets."""
-        both = learn.n_id, learn.n_ood, test.n_id, test.n_ood
-        if all(bound.ood_set is None for bound in model.bounds):
-            return cls(*both)
-        return cls(*both, _set_sizes(learn), _set_sizes(test))
+    def of(
+        cls, model: RejectionModel, learn: Sample, test: Sample, groups: Sequence[str] = ()
+    ) -> Sizes:
+        """Count rows, of every set and of every group where the model has bounds of such."""
+        sizes = cls(learn.n_id, learn.n_ood, test.n_id, test.n_ood)
+        if any(bound.ood_set is not None for bound in model.bounds):
+            sizes = replace(sizes, learn_sets=_set_sizes(learn), test_sets=_set_sizes(test))
+        if any(bound.group is not None for bound in model.bounds):
+            own, tested = (_group_sizes(rows, groups) for rows in (learn, test))
+            sizes = replace(sizes, learn_groups=own, test_groups=tested)
+        return sizes
+
+    def own(self, which: int | None) -> tuple[int, int]:
+        """Return the ID rows to learn and to test on, of one group or of all."""
+        if which is None:
+            return self.learn_id, self.test_id
+        return self.learn_groups[which], self.test_groups[which]
 
     def ood(self, which: int | None) -> tuple[int, int]:
         """Return the OOD rows to learn and to test on, of one set or of all."""
@@ -61,6 +76,10 @@ def _set_sizes(sample: Sample) -> tuple[int, ...]:
     return tuple(rows.stop - rows.start for rows in sample.ood_sets.values())
 
 
+def _group_sizes(sample: Sample, groups: Sequence[str]) -> tuple[int, ...]:
+    return tuple(int(members(sample, name).sum()) for name in groups)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FreshCounts:
     """What a rule does on test rows, as far as tests look at it."""
@@ -71,6 +90,26 @@ class FreshCounts:
     """Accepted of every OOD set, in the order of the sets."""
     losses: FloatArray | None = None
     """Of the accepted ID rows."""
+    groups: tuple[FloatArray, ...] = ()
+    """Losses of the accepted ID rows of every group, in the order of the groups."""
+
+    @classmethod
+    def of(
+        cls, accepted: tuple[BoolArray, BoolArray], rows: Sample, groups: Sequence[str] = ()
+    ) -> FreshCounts:
+        """Count the accepted ID and OOD rows, also of sets and groups."""
+        own, foreign = accepted
+        return cls(
+            int(own.sum()),
+            int(foreign.sum()),
+            tuple(int(foreign[part].sum()) for part in rows.ood_sets.values()),
+            rows.id_loss[own],
+            tuple(rows.id_loss[own & members(rows, name)] for name in groups),
+        )
+
+    def own(self, which: int | None) -> int:
+        """Return how many ID rows are accepted, of one group or of all."""
+        return self.id if which is None else len(self.groups[which])
 
     def foreign(self, which: int | None) -> int:
         """Return how many OOD rows are accepted, of one set or of all."""
@@ -100,20 +139,24 @@ class TprTest:
     """TPR at least a bound: the one-sided exact test."""
 
     bound: Bound
+    which: int | None = None
+    """The group of ID rows, None for all of them."""
 
     def proven(self, counts: FreshCounts, sizes: Sizes, delta: float) -> bool:
         """Look at the ID rows."""
-        return rate_lower(counts.id, sizes.test_id, delta) >= float(self.bound.value)
+        _, tested = sizes.own(self.which)
+        return rate_lower(counts.own(self.which), tested, delta) >= float(self.bound.value)
 
     def safer(self, margin: float, tpr: float, sizes: Sizes, delta: float) -> float | None:
         """Ask for what the test needs, and the margin."""
         bound = float(self.bound.value)
         if bound == 0:
             return 0.0
-        needed = fewest_for(bound, sizes.test_id, delta)
+        learned, tested = sizes.own(self.which)
+        needed = fewest_for(bound, tested, delta) if tested else None
         if needed is None:
             return None
-        safe = needed / sizes.test_id + margin * _spread(bound, sizes.learn_id, sizes.test_id)
+        safe = needed / tested + margin * _spread(bound, learned, tested)
         return max(safe, bound) if safe <= 1 else None
 
 
@@ -154,12 +197,15 @@ class RiskTest:
     rng: Seed = 0
     expected_tpr: float = 1.0
     """What share of the rows is expected to be accepted; a guess."""
+    which: int | None = None
+    """The group of ID rows, None for all of them."""
 
     def proven(self, counts: FreshCounts, sizes: Sizes, delta: float) -> bool:
         """Look at the losses of the accepted ID rows."""
-        if counts.losses is None:
+        losses = counts.losses if self.which is None else counts.groups[self.which]
+        if losses is None:
             raise InvalidInputError("a bound on the selective risk is proven by losses")
-        most = risk_upper(counts.losses, delta, max_loss=self.max_loss, rng=self.rng)
+        most = risk_upper(losses, delta, max_loss=self.max_loss, rng=self.rng)
         return most <= float(self.bound.value)
 
     def safer(self, margin: float, tpr: float, sizes: Sizes, delta: float) -> float | None:
@@ -169,11 +215,12 @@ class RiskTest:
         if bound >= 1:
             return float(self.bound.value)
         share = max(tpr, self.expected_tpr, 1e-9)
-        accepted = max(1, round(share * sizes.test_id))
+        learned, tested = sizes.own(self.which)
+        accepted = max(1, round(share * tested))
         most = most_for(bound, accepted, delta)
         if most is None:
             return None
-        spread = _spread(bound, round(share * sizes.learn_id), accepted)
+        spread = _spread(bound, round(share * learned), accepted)
         safe = most / accepted - margin * spread
         return min(safe, bound) * scale if safe >= 0 else None
 
@@ -258,6 +305,7 @@ class Setting:
     prior: float = 0.0
     expected_tpr: float = 1.0
     set_names: tuple[str, ...] = ()
+    group_names: tuple[str, ...] = ()
     max_loss: Number | None = None
     rng: Seed = 0
 
@@ -268,14 +316,14 @@ def _spread(rate: float, learned: int, tested: int) -> float:
 
 
 Maker = Callable[[Bound, int | None, Setting], BoundTest]
-"""Of the bound, the OOD set it is about (None: all), and what the test is for."""
+"""Of the bound, the group or OOD set it is about (None: all), and what the test is for."""
 
 _TESTS: Mapping[tuple[str, bool], Maker] = {
-    ("tpr", True): lambda bound, *_: TprTest(bound),
+    ("tpr", True): lambda bound, which, _: TprTest(bound, which),
     ("fpr", False): lambda bound, which, _: FprTest(bound, which),
     ("precision", True): PrecisionTest.of,
-    ("selective_risk", False): lambda bound, _, given: RiskTest(
-        bound, given.max_loss, given.rng, given.expected_tpr
+    ("selective_risk", False): lambda bound, which, given: RiskTest(
+        bound, given.max_loss, given.rng, given.expected_tpr, which
     ),
 }
 """By quantity, and whether it is bounded from below."""
@@ -284,15 +332,30 @@ _TESTS: Mapping[tuple[str, bool], Maker] = {
 def tests_of(bound: Bound, given: Setting) -> list[BoundTest]:
     """Return the tests of a bound: one, or one for every OOD set."""
     make = _TESTS[bound.quantity, bound.is_lower]
-    if bound.ood_set is None:
-        return [make(bound, None, given)]
+    refuse_unknown_parts([bound], given.set_names, given.group_names)
     if bound.ood_set == EACH_SET:
         return [make(bound, which, given) for which in range(len(given.set_names))]
-    if bound.ood_set not in given.set_names:
-        raise InvalidInputError(
-            f"no OOD set is called {bound.ood_set!r}; there are {sorted(given.set_names)}"
-        )
-    return [make(bound, given.set_names.index(bound.ood_set), given)]
+    if bound.group is not None:
+        return [make(bound, given.group_names.index(bound.group), given)]
+    which = None if bound.ood_set is None else given.set_names.index(bound.ood_set)
+    return [make(bound, which, given)]
+
+
+def refuse_unknown_parts(
+    bounds: Iterable[Bound], set_names: Collection[str], group_names: Collection[str]
+) -> None:
+    """Raise for a bound on a set or a group that is not there."""
+    for bound in bounds:
+        if bound.is_of_one_set and bound.ood_set not in set_names:
+            raise InvalidInputError(
+                f"no OOD set is called {bound.ood_set!r}; there are {sorted(set_names)}"
+            )
+        if bound.group is None or bound.group in group_names:
+            continue
+        there = f"there are {sorted(group_names)}"
+        if not group_names:
+            there = "the rows have no groups: tell which by id_group= or --group COLUMN"
+        raise InvalidInputError(f"no group of ID rows is called {bound.group!r}; {there}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +369,8 @@ class Requirement:
     """In the order of the model's bounds."""
     levels: Mapping[str, float] = field(default_factory=dict)
     """Of quantities that do not get the whole delta."""
+    groups: tuple[str, ...] = ()
+    """Names of the groups of ID rows, where bounds are about groups."""
 
     @classmethod
     def of(
@@ -316,14 +381,17 @@ class Requirement:
         expected_tpr: float = 1.0,
         *,
         set_names: Sequence[str] = (),
+        group_names: Sequence[str] = (),
         max_loss: Number | None = None,
         rng: Seed = 0,
     ) -> Requirement:
         """Find the tests of a model's bounds, best where the TPR is near `expected_tpr`."""
+        names = tuple(set_names), tuple(group_names)
         prior = float(model.ood_prior or 0)
-        given = Setting(sizes, delta, prior, expected_tpr, tuple(set_names), max_loss, rng)
+        given = Setting(sizes, delta, prior, expected_tpr, *names, max_loss, rng)
         tests = [test for bound in model.bounds for test in tests_of(bound, given)]
-        return cls(model, sizes, delta, tuple(tests))
+        groups = names[1] if any(bound.group is not None for bound in model.bounds) else ()
+        return cls(model, sizes, delta, tuple(tests), groups=groups)
 
     def proven(self, counts: FreshCounts) -> bool:
         """Return whether fresh counts prove all bounds; false by at most delta if one fails."""
@@ -349,6 +417,7 @@ class Requirement:
             0,
             tuple(0 for _ in self.sizes.test_sets),
             np.zeros(self.sizes.test_id),
+            tuple(np.zeros(rows) for rows in self.sizes.test_groups),
         )
         return self.proven(perfect)
 
@@ -367,14 +436,15 @@ class Requirement:
                 return None
             strictest = max if bound.is_lower else min
             safe[bound] = strictest(safe.get(bound, float(value)), float(value))
-            tpr = max(tpr, float(value)) if bound.quantity == "tpr" else tpr
+            if bound.quantity == "tpr" and bound.group is None:
+                tpr = max(tpr, float(value))
         bounds = (bound.moved_to(safe[bound]) for bound in self.model.bounds)
         return RejectionModel(self.model.objective, bounds, self.model.ood_prior)
 
 
 def is_provable(bound: Bound) -> bool:
     """Return whether there is a test of a bound."""
-    return bound.group is None and (bound.quantity, bound.is_lower) in _TESTS
+    return (bound.quantity, bound.is_lower) in _TESTS
 
 
 def refuse_unprovable(model: RejectionModel) -> None:
@@ -383,14 +453,14 @@ def refuse_unprovable(model: RejectionModel) -> None:
         return
     raise InvalidInputError(
         "a guarantee is given for bounds that have a test: tpr and precision at least, fpr and "
-        "selective_risk at most a bound, of all ID rows, and of all OOD rows, one OOD set or each "
-        f"of them; got {model!r}"
+        "selective_risk at most a bound, of all ID rows or one group of them, and of all OOD rows, "
+        f"one OOD set or each of them; got {model!r}"
     )
 
 
 def rate_bounds(model: RejectionModel) -> tuple[float, float]:
     """Return the TPR and the FPR that a model asks for; 0 and 1 where it asks for nothing."""
-    asked = [(bound.quantity, float(bound.value)) for bound in model.bounds]
+    asked = [(b.quantity, float(b.value)) for b in model.bounds if b.group is None]
     return (
         max((value for name, value in asked if name == "tpr"), default=0.0),
         min((value for name, value in asked if name == "fpr"), default=1.0),

@@ -102,12 +102,11 @@ class Tester:
         # Where the objective is another, the selective risk is bounded beside it.
         statements = len(rules) * (1 if self.model.objective == "selective_risk" else 2)
         for margin, rule in rules:
-            accepted, foreign = accepted_rows(rule, self.rows)
-            losses = self.rows.id_loss[accepted]
-            sets = tuple(int(foreign[part].sum()) for part in self.rows.ood_sets.values())
-            counts = FreshCounts(int(accepted.sum()), int(foreign.sum()), sets, losses)
+            accepted = accepted_rows(rule, self.rows)
+            counts = FreshCounts.of(accepted, self.rows, requirement.groups)
             proven = proven and requirement.proven(counts)
             level = delta / statements
+            losses = self.rows.id_loss[accepted[0]]
             risk = risk_upper(losses, level, max_loss=self.max_loss, rng=self.seed)
             objective = self._objective(counts, level, risk)
             candidates.append(self._candidate(rule, margin, learn, proven, risk, objective))

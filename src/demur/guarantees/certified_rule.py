@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple, get_args
@@ -18,6 +18,7 @@ from demur.core.sample import Sample
 from demur.core.source import Measure, ScoreSource
 from demur.core.wording import bound_text
 from demur.errors import InvalidInputError
+from demur.guarantees.bound_tests import refuse_unknown_parts
 from demur.guarantees.intervals import (
     Interval,
     Prior,
@@ -37,6 +38,7 @@ from demur.guarantees.splits import (
     RateEvidence,
     Seed,
     TalliedRows,
+    in_several_groups,
     on_both_sides,
     one_of_each,
     refuse_repeated,
@@ -45,6 +47,10 @@ from demur.guarantees.splits import (
 
 OOD_CAVEAT = (
     "FPR, precision and cost hold for OOD inputs like the OOD rows supplied, and only for them."
+)
+PARTS_CAVEAT = (
+    "Bounds on groups and on single OOD sets have the level of one: that all of them hold is "
+    "proven together with the rest; where one is not proven, the others are proven one at a time."
 )
 
 
@@ -76,6 +82,10 @@ class Certified:
     """Whether FPR and precision are those of the worst OOD set."""
     fpr_by_set: Mapping[str, Interval] = field(default_factory=dict)
     """Where the model bounds sets: each at the level of one, so that the worst is known."""
+    tpr_by_group: Mapping[str, Interval] = field(default_factory=dict)
+    """Of the groups that the model bounds: each at the level of one, as sets are."""
+    selective_risk_by_group: Mapping[str, Interval] = field(default_factory=dict)
+    """Of the groups that the model bounds."""
     caveat: str = OOD_CAVEAT
 
     @property
@@ -116,7 +126,9 @@ def certify(
     bounds by their formulas and cost nothing more.
 
     Where the model bounds every OOD set, each is tested at the level of one: the largest upper
-    bound is below the largest FPR only if that of the worst set is.
+    bound is below the largest FPR only if that of the worst set is. Bounds on groups of ID rows
+    and on single sets share the level of one likewise: if any of them is false, all are proven
+    only if that one is (an intersection-union test).
 
     Parameters
     ----------
@@ -168,18 +180,21 @@ def certify(
     judged = _judge(rule, sample, _JudgedRows(model, declared, max_loss, groups, per_id, rng))
     if not allow_tuning_rows and not isinstance(sample, Sample):
         _refuse_tuning_rows(rule, sample, judged.point)
-    scopes, grouped = _scopes(model, judged), judged.grouped
+    asked = () if model is None else model.bounds
+    refuse_unknown_parts(asked, judged.ood_sets, judged.groups)
+    scopes, grouped = _scopes(asked), judged.grouped
+    parts = tuple(bound for bound in asked if bound.is_of_part)
     if priors is not None and priors.high > 0 and judged.n_ood == 0:
         raise InvalidInputError("ood_prior is positive but the sample has no OOD rows")
     costs = model is not None and model.cost is not None
     point = judged.point
     ends = _Ends(both=sides == "two", both_tpr=sides == "two" or costs)
     # Bounds from the same rows or ids are not independent: their levels add up.
-    count = 2 + (len(scopes) if judged.n_ood else 0)
+    count = 2 + (len(scopes) if judged.n_ood else 0) + bool(parts)
     delta = miss(confidence)
-    apart = not (grouped or judged.shared or len(scopes) > 1)
+    apart = not (grouped or judged.shared or len(scopes) > 1 or parts)
     level = sidak(delta, count) if apart else delta / count
-    rates = _bound_rates(rule, judged, scopes, level, ends)
+    rates = _bound_rates(rule, judged, scopes, parts, level, ends)
     main = rates.fpr[scopes[0]]
     cost = None
     if model is not None and costs and priors:
@@ -195,7 +210,11 @@ def certify(
         met={} if model is None else _met(model, rates, priors),
         worst=scopes[0] == EACH_SET,
         fpr_by_set=rates.by_set,
-        caveat=f"{EVERY_ID_ONCE} {OOD_CAVEAT}" if grouped else OOD_CAVEAT,
+        tpr_by_group=rates.tpr_by_group,
+        selective_risk_by_group=rates.risk_by_group,
+        caveat=" ".join(
+            [EVERY_ID_ONCE] * grouped + [PARTS_CAVEAT] * (len(parts) > 1) + [OOD_CAVEAT]
+        ),
     )
 
 
@@ -217,6 +236,8 @@ class _Judged(NamedTuple):
     evidence: RateEvidence
     n_ood: int
     ood_sets: Mapping[str, slice]
+    groups: tuple[str, ...] = ()
+    """Groups of ID rows."""
     grouped: bool = False
     """Whether rows share an id."""
     shared: bool = False
@@ -232,10 +253,16 @@ def _judge(rule: Rule, sample: Sample | ScoreSource, told: _JudgedRows) -> _Judg
     groups = told.groups
     grouped = groups is not None and _has_repeats(sample, groups, told.per_id)
     shared = groups is not None and on_both_sides(sample, groups)
+    bounded = told.model is not None and any(bound.group for bound in told.model.bounds)
     if groups is not None and grouped and told.per_id == "draw":
         sample, groups = one_of_each(sample, groups, told.rng), None
+    elif groups is not None and grouped and bounded and in_several_groups(sample, groups):
+        raise InvalidInputError(
+            "some ids have rows of several groups, so that their means stand for none of them: "
+            'keep each id in one group, or ask for per_id="draw"'
+        )
     evidence = _evidence(rule, sample, told.max_loss, told.rng, groups if grouped else None)
-    return _Judged(point, evidence, sample.n_ood, sample.ood_sets, grouped, shared)
+    return _Judged(point, evidence, sample.n_ood, sample.ood_sets, sample.groups, grouped, shared)
 
 
 def _count(rule: Rule, source: ScoreSource, told: _JudgedRows) -> _Judged:
@@ -248,14 +275,17 @@ def _count(rule: Rule, source: ScoreSource, told: _JudgedRows) -> _Judged:
             "a source is certified by counts, which need rows without weights and losses of 0 and "
             "1: other losses are bounded one by one, in memory, from a Sample"
         )
-    measure = Measure.of(overview, apart=True)
+    measure = Measure.of(overview, apart=True, grouped=True)
     tally = source.tally(rule.for_doubts(source.columns), measure)[None]
     point = tally_point(tally, measure, overview.sets, model=told.model, ood_prior=told.ood_prior)
     ends = list(accumulate(overview.ood_rows, initial=0))
     sets = {name: slice(*pair) for name, pair in zip(overview.sets, pairwise(ends), strict=True)}
     accepted = list(zip(sets.values(), tally.ood, strict=True))
-    counts = TalliedRows(tally.id, tally.total_id, tally.loss, tuple(accepted))
-    return _Judged(point, counts, ends[-1], sets)
+    half = len(measure.groups)
+    of_groups = zip(tally.groups[:half], tally.total_groups, tally.groups[half:], strict=False)
+    groups = dict(zip(measure.groups, of_groups, strict=False))
+    counts = TalliedRows(tally.id, tally.total_id, tally.loss, tuple(accepted), groups)
+    return _Judged(point, counts, ends[-1], sets, tuple(groups))
 
 
 def _refuse_tuning_rows(
@@ -294,7 +324,7 @@ def _evidence(
 ) -> RateEvidence:
     accepted = accepted_rows(rule, sample)
     if groups is None:
-        return IndependentRows(accepted, sample.id_loss[accepted[0]], max_loss, rng)
+        return IndependentRows(sample, accepted, max_loss, rng)
     return IdMeans.of(sample, accepted, groups, 1.0 if max_loss is None else float(max_loss), rng)
 
 
@@ -307,72 +337,96 @@ class _BoundRates:
     """By what bounds are about: None for all OOD rows, a set, or the worst of them."""
     risk: Interval
     by_set: Mapping[str, Interval]
+    tpr_by_group: Mapping[str, Interval]
+    risk_by_group: Mapping[str, Interval]
+
+    def of(self, bound: Bound, priors: Interval | None) -> Interval:
+        """Return what is certified of a bounded quantity."""
+        if bound.quantity == "precision" and priors is not None:
+            return precision_range(self.tpr, self.fpr[bound.ood_set], priors)
+        if bound.quantity == "fpr":
+            return self.fpr[bound.ood_set]
+        if bound.group is not None:
+            of_groups = self.tpr_by_group if bound.quantity == "tpr" else self.risk_by_group
+            return of_groups[bound.group]
+        return self.tpr if bound.quantity == "tpr" else self.risk
 
 
 def _bound_rates(
     rule: Rule,
     judged: _Judged,
     scopes: tuple[str | None, ...],
+    parts: tuple[Bound, ...],
     level: float,
     ends: _Ends,
 ) -> _BoundRates:
+    own = {
+        quantity: sorted({str(b.group) for b in parts if b.group and b.quantity == quantity})
+        for quantity in ("tpr", "selective_risk")
+    }
+    names = {bound.ood_set for bound in parts if bound.ood_set is not None}
     if rule.threshold == -math.inf:
-        nothing = Interval(0.0, 0.0)
-        fprs = dict.fromkeys(scopes, nothing)
-        return _BoundRates(nothing, fprs, Interval(math.nan, math.nan), {})
-    by_set: dict[str, Interval] = {}
+        nothing, unknown = Interval(0.0, 0.0), Interval(math.nan, math.nan)
+        fprs = dict.fromkeys([*scopes, *names], nothing)
+        of_groups = (
+            dict.fromkeys(own["tpr"], nothing),
+            dict.fromkeys(own["selective_risk"], unknown),
+        )
+        return _BoundRates(nothing, fprs, unknown, {}, *of_groups)
+    evidence = judged.evidence
+    by_set = {
+        name: evidence.fpr(judged.ood_sets[name], level, low=ends.both, high=True)
+        for name in sorted(names)
+    }
     found: dict[str | None, Interval] = {}
+    found.update(by_set)
     # Of the worst set, two ends are two statements.
     end = level / 2 if ends.both else level
     for scope in scopes:
         pooled = Interval(0.0, 1.0)
-        if judged.n_ood and scope in (None, EACH_SET):
+        if judged.n_ood:
             whole = slice(0, judged.n_ood)
             one = level if scope is None else end
-            pooled = judged.evidence.fpr(whole, one, low=ends.both, high=scope is None)
+            pooled = evidence.fpr(whole, one, low=ends.both, high=scope is None)
         if scope is None:
             found[scope] = pooled
             continue
-        names = judged.ood_sets if scope == EACH_SET else [scope]
-        for name in names:
-            by_set[name] = judged.evidence.fpr(judged.ood_sets[name], end, low=False, high=True)
+        worst = 0.0
+        for name, rows in judged.ood_sets.items():
+            one_set = evidence.fpr(rows, end, low=False, high=True)
+            worst = max(worst, one_set.high)
+            by_set.setdefault(name, one_set)
         # The worst set accepts at least what all of them do.
-        found[scope] = Interval(pooled.low, max(by_set[name].high for name in names))
-    tpr = judged.evidence.tpr(level, low=True, high=ends.both_tpr)
-    return _BoundRates(tpr, found, judged.evidence.risk(level, both=ends.both), by_set)
+        found[scope] = Interval(pooled.low, worst)
+    return _BoundRates(
+        tpr=evidence.tpr(level, low=True, high=ends.both_tpr),
+        fpr=found,
+        risk=evidence.risk(level, both=ends.both),
+        by_set=by_set,
+        tpr_by_group={
+            name: evidence.tpr(level, low=True, high=ends.both, group=name) for name in own["tpr"]
+        },
+        risk_by_group={
+            name: evidence.risk(level, both=ends.both, group=name) for name in own["selective_risk"]
+        },
+    )
 
 
-def _scopes(model: RejectionModel | None, judged: _Judged) -> tuple[str | None, ...]:
-    """Return what the model says of OOD rows: all of them, every set, or sets by name."""
-    asked: list[str | None] = []
-    for bound in () if model is None else model.bounds:
-        if bound.group is not None:
-            raise InvalidInputError(
-                f"certify bounds the rates of all ID rows, not {bound!r}: give the rows of that "
-                "group alone, and a model whose bounds are of all rows"
-            )
-        if bound.is_of_one_set and bound.ood_set not in judged.ood_sets:
-            raise InvalidInputError(
-                f"no OOD set is called {bound.ood_set!r}; there are {sorted(judged.ood_sets)}"
-            )
-        if bound.quantity in ("fpr", "precision"):
-            asked.append(bound.ood_set)
+def _scopes(bounds: Sequence[Bound]) -> tuple[str | None, ...]:
+    """Return what is said of OOD rows beside single sets: of all of them, and of every set."""
+    asked = [
+        bound.ood_set
+        for bound in bounds
+        if bound.quantity in ("fpr", "precision") and not bound.is_of_one_set
+    ]
     main = EACH_SET if EACH_SET in asked and None not in asked else None
     return tuple(dict.fromkeys([main, *asked]))
 
 
 def _met(model: RejectionModel, rates: _BoundRates, priors: Interval | None) -> dict[str, bool]:
     """Return which bounds of the model the certified intervals keep, the TPR's first."""
-
-    def certified(bound: Bound) -> Interval:
-        if bound.quantity == "precision" and priors is not None:
-            return precision_range(rates.tpr, rates.fpr[bound.ood_set], priors)
-        if bound.quantity == "fpr":
-            return rates.fpr[bound.ood_set]
-        return rates.tpr if bound.quantity == "tpr" else rates.risk
-
     return {
-        bound_text(model, bound): _keeps(certified(bound), bound)
+        bound_text(model, bound): _keeps(rates.of(bound, priors), bound)
         for bound in sorted(model.bounds, key=lambda bound: bound.quantity != "tpr")
     }
 

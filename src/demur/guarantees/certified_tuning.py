@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from demur._arrays import NUMBER, seeded, takes
 from demur.core.card import Card
@@ -40,7 +40,12 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.wording import bound_text, formula
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.guarantees.bound_tests import Requirement, Sizes, refuse_unprovable
+from demur.guarantees.bound_tests import (
+    Requirement,
+    Sizes,
+    refuse_unknown_parts,
+    refuse_unprovable,
+)
 from demur.guarantees.candidates import Candidate, Tester, best_promised, least_smoothed
 from demur.guarantees.certified_rule import OOD_CAVEAT, certify
 from demur.guarantees.intervals import declared_losses, miss, refuse_weights
@@ -125,7 +130,8 @@ def tune_certified(
     With probability at least `confidence` over the data, all bounds of `model` and the stated
     bound on selective risk hold together; the module's docstring has the argument. Under a
     `CostModel` there are no bounds to keep, and the expected cost is bounded. Bounds may be on
-    TPR, FPR, precision and selective risk; those of the OOD side on all rows or on every set.
+    TPR, FPR, precision and selective risk; those of the ID side on all rows or on one group,
+    those of the OOD side on all rows, on one set or on every set.
 
     Parameters
     ----------
@@ -165,6 +171,7 @@ def tune_certified(
     """
     refuse_weights(sample)
     refuse_unprovable(model)
+    refuse_unknown_parts(model.bounds, sample.ood_sets, sample.groups)
     declared_losses(sample, max_loss)
     delta = miss(confidence)
     # Of all rows and their losses as given: learning sees few rows, and smoothed losses.
@@ -179,7 +186,7 @@ def tune_certified(
     elif groups is not None:
         refuse_repeated(sample, groups, 'keep one row of each id, or ask for per_id="draw"')
     learn, test = split(sample, _shares(sample, model, learn_share), splitting)
-    sizes = Sizes.of(model, learn, test)
+    sizes = Sizes.of(model, learn, test, sample.groups)
     tester = Tester(test, model, max_loss, int(shuffling.integers(2**32)))
     if model.cost is not None and not model.bounds:
         rule = tune(learn, model, directions=directions, search=search).rule
@@ -188,6 +195,7 @@ def tune_certified(
     learner = Learner.of(learn, model, directions, search, max_loss)
     warn_of_grid(learner.ready, directions, search, stacklevel=3)
     names = tuple(sample.ood_sets)
+    parts: Any = {"set_names": names, "group_names": sample.groups}
 
     def everything() -> Learner:
         return Learner.of(sample, model, directions, search, max_loss)
@@ -195,9 +203,7 @@ def tune_certified(
     try:
         plain = learner.rule(model)
     except InfeasibleError as error:
-        required = Requirement.of(
-            model, sizes, _BOUNDS_PART * delta, set_names=names, max_loss=max_loss
-        )
+        required = Requirement.of(model, sizes, _BOUNDS_PART * delta, **parts, max_loss=max_loss)
         hoped = _with_all_rows(everything(), required)
         # With all rows there is a rule: the rows to learn on were too few.
         raise (
@@ -215,7 +221,7 @@ def tune_certified(
             sizes,
             _BOUNDS_PART * delta,
             evaluate(plain, learn).tpr,
-            set_names=names,
+            **parts,
             max_loss=max_loss,
             rng=tester.seed,
         )
@@ -259,7 +265,9 @@ def _described(found: CertifiedTuning, sample: Sample) -> CertifiedTuning:
 
 def _promise_data(found: CertifiedTuning) -> dict[str, float]:
     """Return what is promised, under the names of the rates."""
-    data: dict[str, float] = {b.quantity: float(b.value) for b in found.model.bounds}
+    data: dict[str, float] = {
+        b.quantity: float(b.value) for b in found.model.bounds if not b.is_of_part
+    }
     data |= {"selective_risk": found.selective_risk, "confidence": found.confidence}
     if found.expected_cost is not None:
         data["expected_cost"] = found.expected_cost

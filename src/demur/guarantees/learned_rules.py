@@ -153,7 +153,8 @@ class Learner:
         if found is not None:
             return found
         try:
-            return tune(self.ready, model, directions=self.directions, search=self.search).rule
+            known = self._known(model)
+            return tune(self.ready, known, directions=self.directions, search=self.search).rule
         except InfeasibleError as error:
             raise InfeasibleError(
                 f"{error} (on the {self.rows.n_id} ID and {self.rows.n_ood} OOD rows set aside "
@@ -166,7 +167,21 @@ class Learner:
         """Return the rule tuned under bounds, None if there is none."""
         if model is None:
             return None
-        return find_rule(self.ready, model, directions=self.directions, search=self.search)
+        known = self._known(model)
+        return find_rule(self.ready, known, directions=self.directions, search=self.search)
+
+    def _known(self, model: RejectionModel) -> RejectionModel:
+        """Return the bounds that the learning rows can tell of; the tests are of all bounds."""
+        of_sets = self.rows.ood_sets
+        unknown = [
+            bound
+            for bound in model.bounds
+            if (bound.group is not None and bound.group not in self.rows.groups)
+            or (bound.is_of_one_set and not _length(of_sets.get(str(bound.ood_set))))
+        ]
+        for bound in unknown:
+            model = model.without(bound)
+        return model
 
     def safest(self, safer: Safer, plain: Rule, largest: float) -> tuple[float, Rule]:
         """Return the rule with the largest margin that any reaches, or else `plain`."""
@@ -230,4 +245,9 @@ def _smoothed(rows: Sample, max_loss: Number | None) -> Sample:
         {name: rows.ood_scores[part] for name, part in rows.ood_sets.items()},
         score_names=rows.score_names,
         confidence=rows.columns.confidence,
+        id_group=rows.id_group,
     )
+
+
+def _length(rows: slice | None) -> int:
+    return 0 if rows is None else rows.stop - rows.start

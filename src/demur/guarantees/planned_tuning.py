@@ -20,7 +20,7 @@ from demur.core.rates import evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.guarantees.bound_tests import asked_text
+from demur.guarantees.bound_tests import asked_text, refuse_unknown_parts
 from demur.guarantees.certified_tuning import tune_certified
 from demur.guarantees.splits import Seed
 from demur.tuning.result import Directions, Exact, Grid
@@ -102,6 +102,7 @@ def plan_tuning(
     if not isinstance(draws, int) or isinstance(draws, bool) or draws < 1:
         raise InvalidInputError(f"draws must be a positive whole number, got {draws!r}")
     generator = seeded(rng)
+    refuse_unknown_parts(model.bounds, pilot.ood_sets, pilot.groups)
     everyone = _drawn(pilot, _POPULATION, _POPULATION if pilot.n_ood else 0, generator)
     best_rule = tune(everyone, model, directions=directions, search=search).rule
     best = _objective(model, everyone, best_rule)
@@ -112,6 +113,9 @@ def plan_tuning(
         results: list[tuple[float, float]] = []
         for one in generator.spawn(draws):
             rows = _drawn(pilot, n_id, n_ood if pilot.n_ood else 0, one)
+            if any(bound.group not in (None, *rows.groups) for bound in model.bounds):
+                # Of a group without rows nothing is proven.
+                continue
             try:
                 found = tune_certified(
                     rows,
@@ -153,6 +157,7 @@ def _drawn(pilot: Sample, n_id: int, n_ood: int, rng: np.random.Generator) -> Sa
         sets,
         score_names=pilot.score_names,
         confidence=pilot.columns.confidence,
+        id_group=None if pilot.id_group is None else pilot.id_group[own],
     )
 
 

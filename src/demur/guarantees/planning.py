@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from demur._arrays import NUMBER, FloatArray, IntArray, check_kind, takes
-from demur.core.models import RejectionModel
+from demur.core.models import Bound, RejectionModel
 from demur.core.rates import OperatingPoint
+from demur.core.wording import bound_text, value_at, whose
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.bound_tests import (
     FreshCounts,
@@ -41,6 +42,9 @@ class PlanRow:
     n_id: int | None
     """None when no number of rows is enough: the margin is zero."""
     n_ood: int | None
+    parts: Mapping[str, int | None] = field(default_factory=dict)
+    """For bounds on a group or an OOD set the rows needed of it, such as ``tpr >= 0.6 of rare``;
+    for bounds on a selective risk the accepted rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +87,14 @@ def plan(
     are needed depends on the margin by which its true TPR and FPR are better. With the sizes
     returned, the bounds are certified together with probability at least `power`; larger
     samples may fall short of it by some 1e-4, since the power of exact tests is not monotone. The
-    level is the one `certify` uses, which bounds the selective risk as well.
+    level is the one `certify` uses, which bounds the selective risk as well. Bounds on a group, on
+    a single OOD set and on a selective risk need rows of their own kind: see `PlanRow.parts`.
 
     Parameters
     ----------
     model
-        With bounds on TPR and FPR, such as a `TprFprModel`.
+        With bounds on TPR, FPR and selective risk, such as a `TprFprModel`; precision depends on
+        both sides, which `plan_tuning` plans from a pilot sample.
     margins
         By how much the true TPR is above and the true FPR below its bound.
     sets
@@ -105,14 +111,20 @@ def plan(
     (PlanRow(margin=0.05, tpr=0.85, fpr=0.05, n_id=850, n_ood=421),)
     """
     min_tpr, max_fpr = _planned_bounds(model)
+    others = [bound for bound in model.bounds if _is_apart(bound)]
+    of_parts = any(bound.is_of_part for bound in others)
     if not 0 < power < 1:
         raise InvalidInputError(f"power must be between 0 and 1, got {power}")
     bounded = max_fpr < 1
-    level = sidak(miss(confidence), 3 if bounded else 2)
+    delta, count = miss(confidence), 3 if bounded or _of_sets(others) else 2
+    level = delta / (count + 1) if of_parts else sidak(delta, count)
     if isinstance(sets, bool) or not isinstance(sets, int) or sets < 1:
         raise InvalidInputError(f"sets must be a positive whole number, got {sets!r}")
     # Independent samples must all succeed: that of the ID rows, and one for every set.
     each = power ** (1 / (1 + sets)) if bounded else power
+    if others:
+        # Rows of a group are among all rows, so that failures add up.
+        each = 1 - (1 - power) / (len(others) + 1 + (sets if bounded else 0))
     tpr_bound, tnr_bound = min_tpr, 1 - max_fpr
     rows, curve = [], []
     for margin in margins:
@@ -122,7 +134,11 @@ def plan(
         tpr, tnr = (min(1.0, round(b + margin, 12)) for b in (tpr_bound, tnr_bound))
         n_id = rows_to_prove(tpr_bound, tpr, level, each)
         n_ood = rows_to_prove(tnr_bound, tnr, level, each)
-        rows.append(PlanRow(float(margin), tpr, round(1 - tnr, 12), n_id, n_ood))
+        parts = {
+            bound_text(model, bound): rows_to_prove(*_as_share(bound, float(margin)), level, each)
+            for bound in others
+        }
+        rows.append(PlanRow(float(margin), tpr, round(1 - tnr, 12), n_id, n_ood, parts))
         for n in _sizes(n_id, n_ood):
             powers = [
                 float(_power(np.array([n]), *q, level)[0])
@@ -141,12 +157,28 @@ def plan(
 
 
 def _planned_bounds(model: RejectionModel) -> tuple[float, float]:
-    known = all(is_provable(b) and b.quantity in ("tpr", "fpr") for b in model.bounds)
+    known = all(is_provable(b) and b.quantity != "precision" for b in model.bounds)
     if not (model.bounds and known):
         raise InvalidInputError(
-            f"plan needs a TprFprModel, or other bounds on tpr and fpr only, got {model!r}"
+            "plan needs a TprFprModel, or other bounds on tpr, fpr and selective_risk only, got "
+            f"{model!r}"
         )
-    return rate_bounds(model)
+    return rate_bounds(model.of_all_rows)
+
+
+def _is_apart(bound: Bound) -> bool:
+    """Return whether a bound is neither on the TPR of all ID rows nor on the FPR of all OOD."""
+    return bound.is_of_part or bound.quantity == "selective_risk"
+
+
+def _of_sets(bounds: Sequence[Bound]) -> bool:
+    return any(bound.quantity == "fpr" for bound in bounds)
+
+
+def _as_share(bound: Bound, margin: float) -> tuple[float, float]:
+    """Return a bound and the true value as shares to be at least: one less what is at most."""
+    asked = float(bound.value) if bound.is_lower else max(0.0, 1 - float(bound.value))
+    return asked, min(1.0, round(asked + margin, 12))
 
 
 def fewest_rows(bound: float, level: float) -> int | None:
@@ -234,7 +266,7 @@ def shortage(
         learned = f"{sizes.learn_id} ID and {sizes.learn_ood} OOD rows to learn on"
         seen = f"no rule meets them on the {learned}"
     else:
-        seen = f"on {rows} the safest candidate has {_rates_text(safest, sizes)}"
+        seen = f"on {rows} the safest candidate has {_rates_text(safest, sizes, asked)}"
     needed = (math.nan, math.nan)
     if impossible:
         needed = _fewest(requirement)
@@ -248,15 +280,21 @@ def shortage(
     )
     return InfeasibleError(
         f"no rule is proven to meet {asked_text(asked)} with confidence {confidence}: {seen}; "
-        f"{_advice(id_rows, ood_rows, at_least=impossible)}",
+        f"{_advice(id_rows, ood_rows, at_least=impossible)}"
+        f"{', of groups in the same proportions' if sizes.test_groups else ''}",
         model=asked,
         attainable={"needed_id": id_rows, "needed_ood": ood_rows},
     )
 
 
-def _rates_text(point: OperatingPoint, sizes: Sizes) -> str:
+def _rates_text(point: OperatingPoint, sizes: Sizes, asked: RejectionModel) -> str:
     of = " in the worst set" if sizes.test_sets else ""
-    return f"tpr {point.tpr:.4g} and fpr {_worst_fpr(point, sizes):.4g}{of}"
+    groups = (
+        f", {b.quantity.replace('_', ' ')}{whose(b)} {value_at(point, b):.4g}"
+        for b in asked.bounds
+        if b.group is not None
+    )
+    return f"tpr {point.tpr:.4g} and fpr {_worst_fpr(point, sizes):.4g}{of}{''.join(groups)}"
 
 
 def _worst_fpr(point: OperatingPoint, sizes: Sizes) -> float:
@@ -292,6 +330,10 @@ def _needed(requirement: Requirement, hoped: OperatingPoint) -> tuple[float, flo
         fpr=(hoped.accepted_ood + 1) / (sizes.learn_ood + sizes.test_ood + 1),
         by_set=hoped.fpr_by_set,
         risk=hoped.selective_risk,
+        groups=[
+            (hoped.tpr_by_group.get(name, 0.0), hoped.selective_risk_by_group.get(name, 0.0))
+            for name in requirement.groups
+        ],
     )
     if not _apart(requirement):
         return _scaled(requirement, rates)
@@ -312,12 +354,14 @@ class _PlannedRates:
     fpr: float
     by_set: Mapping[str, float]
     risk: float
+    groups: Sequence[tuple[float, float]] = ()
+    """TPR and selective risk of each group of ID rows."""
 
 
 def _apart(requirement: Requirement) -> bool:
     """Return whether ID and OOD rows can be planned apart: one TPR and one FPR of all rows."""
     bounds = requirement.model.bounds
-    return all(b.quantity in ("tpr", "fpr") and b.ood_set is None for b in bounds)
+    return all(b.quantity in ("tpr", "fpr") and b.ood_set is b.group is None for b in bounds)
 
 
 def _scaled(requirement: Requirement, rates: _PlannedRates) -> tuple[float, float]:
@@ -350,6 +394,7 @@ def enlarged(sizes: Sizes, times: float) -> Sizes:
         test_id=math.ceil(times * sizes.test_id),
         test_ood=math.ceil(times * sizes.test_ood),
         test_sets=tuple(math.ceil(times * rows) for rows in sizes.test_sets),
+        test_groups=tuple(math.ceil(times * rows) for rows in sizes.test_groups),
     )
 
 
@@ -359,12 +404,21 @@ def _a_little_worse(rates: _PlannedRates, sizes: Sizes) -> FreshCounts:
         rounded = math.floor(worse * rows) if sign < 0 else math.ceil(worse * rows)
         return min(max(rounded, 0), rows)
 
-    accepted = count(rates.tpr, sizes.test_id, -1)
-    losses = np.zeros(accepted)
-    losses[: count(min(rates.risk, 1.0), accepted, 1)] = max(rates.risk, 1.0)
+    def lost(tpr: float, risk: float, rows: int) -> FloatArray:
+        # Where nothing is accepted there is no risk.
+        known = 0.0 if math.isnan(risk) else risk
+        losses = np.zeros(count(tpr, rows, -1))
+        losses[: count(min(known, 1.0), len(losses), 1)] = max(known, 1.0)
+        return losses
+
+    losses = lost(rates.tpr, rates.risk, sizes.test_id)
     of_sets = [*rates.by_set.values()] or [rates.fpr] * len(sizes.test_sets)
     sets = tuple(count(rate, rows, 1) for rate, rows in zip(of_sets, sizes.test_sets, strict=False))
-    return FreshCounts(accepted, count(rates.fpr, sizes.test_ood, 1), sets, losses)
+    of_groups = rates.groups or [(rates.tpr, rates.risk)] * len(sizes.test_groups)
+    groups = tuple(
+        lost(*both, rows) for both, rows in zip(of_groups, sizes.test_groups, strict=False)
+    )
+    return FreshCounts(len(losses), count(rates.fpr, sizes.test_ood, 1), sets, losses, groups)
 
 
 def _all_rows(needed_test: float, learned: int, tested: int) -> float:

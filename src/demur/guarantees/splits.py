@@ -10,7 +10,8 @@ same rates: those of a row drawn at random from an id drawn at random, where eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -199,6 +200,15 @@ def one_of_each(sample: Sample, groups: Groups, rng: Seed) -> Sample:
     return sample.subset(_drawn(id_names, generator), _drawn(ood_names, generator))
 
 
+def in_several_groups(sample: Sample, groups: Groups) -> bool:
+    """Return whether some id has ID rows of several groups of the sample."""
+    if sample.group_code is None:
+        return False
+    names = checked_groups(sample, groups)[0]
+    pairs = np.unique(np.column_stack([names, sample.group_code]), axis=0)
+    return len(pairs) > len(np.unique(names))
+
+
 def on_both_sides(sample: Sample, groups: Groups) -> bool:
     """Return whether some id has ID and OOD rows, or rows of several OOD sets."""
     id_names, ood_names = checked_groups(sample, groups)
@@ -215,43 +225,52 @@ def _drawn(names: IntArray, generator: np.random.Generator) -> IntArray:
 class RateEvidence(Protocol):
     """What bounds rates: counts of rows, or means of ids."""
 
-    def tpr(self, level: float, *, low: bool, high: bool) -> Interval:
-        """Bound the TPR."""
+    def tpr(self, level: float, *, low: bool, high: bool, group: str | None = None) -> Interval:
+        """Bound the TPR, of all ID rows or of a group of them."""
 
     def fpr(self, part: slice, level: float, *, low: bool, high: bool) -> Interval:
         """Bound the FPR of some OOD rows."""
 
-    def risk(self, level: float, *, both: bool) -> Interval:
-        """Bound the selective risk."""
+    def risk(self, level: float, *, both: bool, group: str | None = None) -> Interval:
+        """Bound the selective risk, of all ID rows or of a group of them."""
+
+
+def members(sample: Sample, group: str | None) -> BoolArray:
+    """Return which ID rows are of a group; all of them without one."""
+    if group is None:
+        return np.ones(sample.n_id, np.bool_)
+    if sample.group_code is None or group not in sample.groups:
+        return np.zeros(sample.n_id, np.bool_)
+    return np.asarray(sample.group_code == sample.groups.index(group))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndependentRows:
     """Independent rows: exact binomials, and betting for graded losses."""
 
+    sample: Sample
     accepted: tuple[BoolArray, BoolArray]
-    losses: FloatArray
     max_loss: Number | None
     rng: Seed
 
-    def tpr(self, level: float, *, low: bool, high: bool) -> Interval:
+    def tpr(self, level: float, *, low: bool, high: bool, group: str | None = None) -> Interval:
         """Bound the TPR."""
-        return _rate(self.accepted[0], level, low=low, high=high)
+        return _rate(self.accepted[0][members(self.sample, group)], level, low=low, high=high)
 
     def fpr(self, part: slice, level: float, *, low: bool, high: bool) -> Interval:
         """Bound the FPR of some OOD rows."""
         return _rate(self.accepted[1][part], level, low=low, high=high)
 
-    def risk(self, level: float, *, both: bool) -> Interval:
+    def risk(self, level: float, *, both: bool, group: str | None = None) -> Interval:
         """Bound the selective risk."""
         level = level / 2 if both else level
-        upper = risk_upper(self.losses, level, max_loss=self.max_loss, rng=self.rng)
+        losses = self.sample.id_loss[self.accepted[0] & members(self.sample, group)]
+        upper = risk_upper(losses, level, max_loss=self.max_loss, rng=self.rng)
         if not both:
             return Interval(0.0, upper)
         if self.max_loss is None:
-            count = int(self.losses.sum())
-            return Interval(rate_lower(count, len(self.losses), level), upper)
-        shuffled = np.random.default_rng(self.rng).permutation(self.losses)
+            return Interval(rate_lower(int(losses.sum()), len(losses), level), upper)
+        shuffled = np.random.default_rng(self.rng).permutation(losses)
         return Interval(mean_lower(shuffled, level, max_value=float(self.max_loss)), upper)
 
 
@@ -266,19 +285,26 @@ class TalliedRows:
     """Errors among the accepted."""
     sets: tuple[tuple[slice, int], ...]
     """Which OOD rows are those of each set, and how many of them were accepted."""
+    groups: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    """ID rows accepted, all, and errors among the accepted, of each group."""
 
-    def tpr(self, level: float, *, low: bool, high: bool) -> Interval:
+    def tpr(self, level: float, *, low: bool, high: bool, group: str | None = None) -> Interval:
         """Bound the TPR."""
-        return _rate_of(self.id, self.total_id, level, low=low, high=high)
+        accepted, total, _ = self._own(group)
+        return _rate_of(accepted, total, level, low=low, high=high)
 
     def fpr(self, part: slice, level: float, *, low: bool, high: bool) -> Interval:
         """Bound the FPR of one set, or of several together."""
         within = [k for rows, k in self.sets if part.start <= rows.start and rows.stop <= part.stop]
         return _rate_of(sum(within), part.stop - part.start, level, low=low, high=high)
 
-    def risk(self, level: float, *, both: bool) -> Interval:
+    def risk(self, level: float, *, both: bool, group: str | None = None) -> Interval:
         """Bound the selective risk."""
-        return _rate_of(self.loss, self.id, level, low=both, high=True)
+        accepted, _, wrong = self._own(group)
+        return _rate_of(wrong, accepted, level, low=both, high=True)
+
+    def _own(self, group: str | None) -> tuple[int, int, int]:
+        return (self.id, self.total_id, self.loss) if group is None else self.groups[group]
 
 
 def _rate(accepted: BoolArray, level: float, *, low: bool, high: bool) -> Interval:
@@ -315,19 +341,21 @@ class IdMeans:
         """Take which ID and OOD rows are accepted, and what they belong to."""
         return cls(sample, accepted, checked_groups(sample, groups), max_loss, rng)
 
-    def tpr(self, level: float, *, low: bool, high: bool) -> Interval:
+    def tpr(self, level: float, *, low: bool, high: bool, group: str | None = None) -> Interval:
         """Bound the TPR."""
-        return self._share(self.accepted[0], self.names[0], level, low=low, high=high)
+        own = members(self.sample, group)
+        return self._share(self.accepted[0][own], self.names[0][own], level, low=low, high=high)
 
     def fpr(self, part: slice, level: float, *, low: bool, high: bool) -> Interval:
         """Bound the FPR of some OOD rows."""
         return self._share(self.accepted[1][part], self.names[1][part], level, low=low, high=high)
 
-    def risk(self, level: float, *, both: bool) -> Interval:
+    def risk(self, level: float, *, both: bool, group: str | None = None) -> Interval:
         """Bound the selective risk, a ratio of two means."""
-        accepted = self.accepted[0].astype(float)
-        taken = self._shuffled(_means(accepted, self.names[0]))
-        lost = self._shuffled(_means(accepted * self.sample.id_loss, self.names[0]))
+        own = members(self.sample, group)
+        accepted, names = self.accepted[0][own].astype(float), self.names[0][own]
+        taken = self._shuffled(_means(accepted, names))
+        lost = self._shuffled(_means(accepted * self.sample.id_loss[own], names))
         each, most = level / 2 if both else level, self.max_loss
         high = ratio_upper(lost, taken, each, max_value=most)
         if not both:

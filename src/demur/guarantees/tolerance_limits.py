@@ -64,12 +64,16 @@ _TIED_ROWS = 0.1
 
 
 def takes_tolerance_limits(model: RejectionModel) -> bool:
-    """Return whether a model bounds the TPR and asks for the least selective risk."""
+    """Return whether a model bounds the TPR and asks for the least selective risk.
+
+    Not with bounds on groups: their rows are among those that set the thresholds.
+    """
     quantities = {bound.quantity for bound in model.bounds}
     asked = max((float(b.value) for b in model.bounds if b.quantity == "tpr"), default=0.0)
     return (
         model.objective == "selective_risk"
         and quantities <= {"tpr", "fpr", "precision"}
+        and all(bound.group is None for bound in model.bounds)
         and 0 < asked < 1
     )
 
@@ -207,9 +211,7 @@ def judge_directions(
         # A row with an infinite doubt is never accepted.
         if not math.isfinite(cut.threshold):
             continue
-        accepted = foreign <= cut.threshold
-        sets = tuple(int(accepted[part].sum()) for part in rows.ood_sets.values())
-        counts = FreshCounts(int((combined <= cut.threshold).sum()), int(accepted.sum()), sets)
+        counts = FreshCounts.of((combined <= cut.threshold, foreign <= cut.threshold), rows)
         failed = failed or not learned.requirement.foreign_proven(counts)
         risk = risk_upper(
             rows.id_loss[cut.below], learned.risk_level * share, max_loss=max_loss, rng=rng

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from demur.core.models import Quantity, RejectionModel
+from demur.core.models import Bound, Quantity, RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
-from demur.core.wording import PERCENT_SIGN, RATE_NAMES, Range, rule_text
+from demur.core.wording import PERCENT_SIGN, RATE_NAMES, Range, rule_text, value_at
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.bootstrapping import Bootstrap
-from demur.guarantees.certified_rule import Certified
+from demur.guarantees.certified_rule import PARTS_CAVEAT, Certified
 from demur.guarantees.certified_tuning import CertifiedTuning
 from demur.guarantees.intervals import Interval, Prior, cost_range, precision_range, prior_range
 from demur.guarantees.prior import PriorEstimate
 from demur.guarantees.retuning import CrossTuning
 from demur.guarantees.splits import EVERY_ID_ONCE
 from demur.report.plain import bootstrap_data, cross_data, guarantee_data, prior_data
-from demur.report.summary import WORST_FPR, Case, Seen, certify_on
+from demur.report.summary import WORST_FPR, Case, Seen, certify_on, part_name
 
 _HOW_TO_ASK = {
     "cross": "cross-validation (--folds 5, cross=)",
@@ -82,8 +82,9 @@ class Promises:
     @property
     def columns(self) -> list[str]:
         """Names of the rates that some statement has."""
-        names = RATE_NAMES.values()
-        return [name for name in names if any(name in s.rates for s in self.statements)]
+        found = dict.fromkeys(name for s in self.statements for name in s.rates)
+        names = [name for name in RATE_NAMES.values() if name in found]
+        return [*names, *(name for name in found if name not in names)]
 
     def column_title(self, name: str) -> str:
         """Return the name of a rate, whose it is, and the prior it depends on."""
@@ -193,14 +194,16 @@ def _resampled(found: Bootstrap) -> Statement:
 def _seen_held_out(case: Case, seen: Seen, priors: Interval | None) -> Statement:
     """Return what was seen on rows the rule has not seen."""
     rates = _point_rates(seen.point, case.model, priors, worst=case.worst)
-    for name in ("TPR", "FPR", "selective risk"):
+    parts = [part_name(bound) for bound in case.model.bounds if bound.is_of_part]
+    for name in ("TPR", "FPR", "selective risk", *parts):
         rate = seen.rates.get(WORST_FPR if case.worst and name == "FPR" else name)
         if rate is not None and rate.interval is not None:
             rates[name] = Range(rate.value, rate.interval.low, rate.interval.high)
     return Statement(
         key="held_out",
         title="Seen on held-out rows",
-        source="Honest: the rule has not seen these rows. The intervals hold together.",
+        source="Honest: the rule has not seen these rows. The intervals hold together"
+        + (", those of groups and single sets one at a time." if parts else "."),
         kind="estimate",
         rates=rates,
     )
@@ -217,17 +220,24 @@ def _certified(case: Case, priors: Interval | None) -> Statement | None:
     return Statement(
         key="certified",
         title=f"Promised of this rule, with {100 * promise.confidence:g}{PERCENT_SIGN} confidence",
-        source="Proven by the held-out rows; all of it holds together." + _about(promise),
+        source=f"Proven by the held-out rows; {_together(promise)}.{_about(promise)}",
         kind="promise",
-        rates=_proven_rates(promise, knows_loss=case.knows_loss(rows)),
+        rates=_proven_rates(promise, knows_loss=case.knows_loss(rows))
+        | _proven_parts(promise, case.model),
         details={"met": dict(promise.met)},
     )
+
+
+def _together(promise: Certified) -> str:
+    parts = PARTS_CAVEAT in promise.caveat
+    return "what is of all rows holds together" if parts else "all of it holds together"
 
 
 def _about(promise: Certified) -> str:
     """Return what a certificate is about, where it is not all rows alike."""
     worst = " FPR and precision are those of the worst OOD set." if promise.worst else ""
-    return worst + (f" {EVERY_ID_ONCE}" if EVERY_ID_ONCE in promise.caveat else "")
+    said = (text for text in (EVERY_ID_ONCE, PARTS_CAVEAT) if text in promise.caveat)
+    return worst + "".join(f" {text}" for text in said)
 
 
 def _proven_rates(promise: Certified, *, knows_loss: bool) -> dict[str, Range]:
@@ -240,6 +250,24 @@ def _proven_rates(promise: Certified, *, knows_loss: bool) -> dict[str, Range]:
         rates["precision"] = Range(low=promise.precision.low)
     if knows_loss and promise.expected_cost is not None:
         rates["expected cost"] = Range(high=promise.expected_cost.high)
+    return rates
+
+
+def _proven_parts(promise: Certified, model: RejectionModel) -> dict[str, Range]:
+    """Return what is proven of the groups and single sets that the model bounds."""
+    found: Mapping[str, Mapping[str, Interval]] = {
+        "tpr": promise.tpr_by_group,
+        "selective_risk": promise.selective_risk_by_group,
+        "fpr": promise.fpr_by_set,
+    }
+    rates = {}
+    for bound in model.bounds:
+        known = found.get(bound.quantity, {})
+        ends = known.get(str(bound.group or bound.ood_set)) if bound.is_of_part else None
+        if ends is not None and not math.isnan(ends.high):
+            rates[part_name(bound)] = (
+                Range(low=ends.low) if bound.is_lower else Range(high=ends.high)
+            )
     return rates
 
 
@@ -279,9 +307,13 @@ def _bounded_rates(model: RejectionModel) -> dict[str, Range]:
         bound = model.bound(quantity)
         if bound is None or (quantity == "fpr" and bound.is_trivial):
             continue
-        limit = float(bound.value)
-        rates[RATE_NAMES[quantity]] = Range(low=limit) if bound.is_lower else Range(high=limit)
-    return rates
+        rates[RATE_NAMES[quantity]] = _limit(bound)
+    return rates | {part_name(b): _limit(b) for b in model.bounds if b.is_of_part}
+
+
+def _limit(bound: Bound) -> Range:
+    limit = float(bound.value)
+    return Range(low=limit) if bound.is_lower else Range(high=limit)
 
 
 def _point_rates(
@@ -293,6 +325,9 @@ def _point_rates(
     if not math.isnan(seen):
         rates["FPR"] = Range(seen)
     rates["selective risk"] = Range(point.selective_risk)
+    for bound in model.bounds:
+        if bound.is_of_part and not math.isnan(value_at(point, bound)):
+            rates[part_name(bound)] = Range(value_at(point, bound))
     if priors is None:
         return rates
     fpr = 0.0 if math.isnan(seen) else seen

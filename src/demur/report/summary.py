@@ -20,7 +20,7 @@ from demur.core.wording import RATE_NAMES, bound_sign, bound_text, value_at, who
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.certified_rule import Certified, certify
 from demur.guarantees.intervals import Interval, clopper_pearson
-from demur.guarantees.splits import Groups
+from demur.guarantees.splits import Groups, in_several_groups
 from demur.tuning.result import Directions, Exact, Grid, Tuning
 from demur.tuning.tune import tune
 
@@ -244,6 +244,11 @@ def see(case: Case, rows: Sample) -> Seen:
     )
 
 
+def part_name(bound: Bound) -> str:
+    """Return the name of a rate of one group or one OOD set: ``TPR of rare``."""
+    return RATE_NAMES[bound.quantity] + whose(bound)
+
+
 def stated_bounds(case: Case) -> tuple[StatedBound, ...]:
     """Return the bounds of the model that ask for anything."""
     model = case.model
@@ -257,7 +262,7 @@ def stated_bounds(case: Case) -> tuple[StatedBound, ...]:
     return tuple(
         StatedBound(
             bound_sign(model, b, case.whose),
-            RATE_NAMES[b.quantity] + whose(b) if b.is_of_part else rates[b.quantity],
+            part_name(b) if b.is_of_part else rates[b.quantity],
             bound_text(case.asked, certified),
             b,
         )
@@ -285,12 +290,13 @@ def certify_on(
             {name: rows.ood_scores[part] for name, part in rows.ood_sets.items()},
             score_names=rows.score_names,
             confidence=rows.columns.confidence,
+            id_group=rows.id_group,
         )
     return certify(
         case.rule,
         rows,
         confidence=case.confidence,
-        model=case.asked.of_all_rows,
+        model=_certifiable(case, rows, groups),
         ood_prior=ood_prior,
         max_loss=case.max_loss,
         sides=sides,
@@ -299,6 +305,17 @@ def certify_on(
         # Of a page's own samples it is known which made the rule.
         allow_tuning_rows=True,
     )
+
+
+def _certifiable(case: Case, rows: Sample, ids: Groups | None) -> RejectionModel:
+    """Return the model without bounds on groups that these rows can prove nothing of."""
+    known = () if ids is not None and in_several_groups(rows, ids) else rows.groups
+    model = case.asked
+    for bound in model.bounds:
+        unknown_loss = bound.quantity == "selective_risk" and not case.knows_loss(rows)
+        if bound.group is not None and (bound.group not in known or unknown_loss):
+            model = model.without(bound)
+    return model
 
 
 def _certified(case: Case, rows: Sample) -> dict[str, bool]:
@@ -322,14 +339,20 @@ def _rates(case: Case, rows: Sample, point: OperatingPoint) -> dict[str, Rate]:
             rates |= _fpr_by_set(case, rows, point)
     if case.worst:
         rates[WORST_FPR] = Rate(max(point.fpr_by_set.values()), fpr)
-    return rates | _rates_of_loss(case, rows, point, found) | _rates_of_parts(case, point)
+    return rates | _rates_of_loss(case, rows, point, found) | _rates_of_parts(case, point, found)
 
 
-def _rates_of_parts(case: Case, point: OperatingPoint) -> dict[str, Rate]:
+def _rates_of_parts(case: Case, point: OperatingPoint, found: Certified | None) -> dict[str, Rate]:
     """Return what groups have, and what else is bounded of single sets."""
-    rates = {f"TPR of {name}": Rate(value) for name, value in point.tpr_by_group.items()}
-    risks = point.selective_risk_by_group
-    rates |= {f"selective risk of {name}": Rate(value) for name, value in risks.items()}
+    tprs = {} if found is None else found.tpr_by_group
+    losses = {} if found is None else found.selective_risk_by_group
+    rates = {
+        f"TPR of {name}": Rate(value, tprs.get(name)) for name, value in point.tpr_by_group.items()
+    }
+    rates |= {
+        f"selective risk of {name}": Rate(value, losses.get(name))
+        for name, value in point.selective_risk_by_group.items()
+    }
     for bound in case.model.bounds:
         if bound.quantity == "precision" and bound.is_of_part:
             rates[f"precision{whose(bound)}"] = Rate(value_at(point, bound))

@@ -260,6 +260,14 @@ def _promise_table(promise: Certified) -> ResultTable:
         "precision": (promise.precision, point.precision),
         "expected cost": (promise.expected_cost, point.expected_cost),
     }
+    parts = (
+        ("TPR", promise.tpr_by_group, point.tpr_by_group),
+        ("selective risk", promise.selective_risk_by_group, point.selective_risk_by_group),
+        ("FPR", promise.fpr_by_set, point.fpr_by_set),
+    )
+    for rate_name, certified, values in parts:
+        for name, interval in certified.items():
+            seen[f"{rate_name} of {name}"] = interval, values[name]
     rows = [
         [name, "" if value is None else rate(value, 5), *_ends(interval)]
         for name, (interval, value) in seen.items()

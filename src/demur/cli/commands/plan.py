@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from demur.cli.inputs import DataOptions, data_options, read_rows
+from demur.cli.model_options import BoundText, ModelOptions
 from demur.cli.options import (
     Chance,
     Command,
@@ -24,8 +25,7 @@ from demur.cli.options import (
 )
 from demur.cli.output import Progress, json_option, note
 from demur.cli.printing import Result, ResultTable, Section
-from demur.core.models import Bound
-from demur.core.paper_models import TprFprModel
+from demur.core.models import Bound, RejectionModel
 from demur.core.program import Number as ExactNumber
 from demur.core.rule import Rule
 from demur.errors import InvalidInputError
@@ -138,6 +138,7 @@ Examples:
   demur plan --min-tpr .8 --max-fpr .1 --level .95
   demur plan --min-tpr .9 --max-fpr .05 --margin .01 --margin .03 --power .8
   demur plan --min-tpr .8 --max-fpr .1 --sets 3
+  demur plan --min-tpr .8 --bound 'tpr of rare >= .6' --bound 'fpr of svhn <= .05'
   demur plan pilot.csv --scores msp,knn --loss is_wrong --ood set \\
       --min-tpr .8 --max-fpr .1 --rows 800 400 --rows 3000 1500
   demur plan --watch rule.json --broken selective_risk=.12 --rows-per-day 5000 --within 7
@@ -149,6 +150,15 @@ _tuning = option("Tuning with a guarantee, planned from the rows of DATA")
 @click.command(cls=SectionCommand, epilog=_EXAMPLES)
 @_bound("--min-tpr", type=Share(), help="Accept at least this share of ID inputs.")
 @_bound("--max-fpr", type=Share(), help="Accept at most this share of OOD inputs.")
+@_bound("--max-risk", type=Number(), help="Mean loss of the accepted ID inputs at most this.")
+@_bound(
+    "--bound",
+    type=BoundText(),
+    multiple=True,
+    metavar="'Q of NAME >= X'",
+    help="One more bound, on tpr, fpr or selective_risk, of all rows, of a group or an OOD set; "
+    "repeat for more.",
+)
 @level_option("Certificate", "Chance it holds.")
 @_add("--power", type=Chance(), default="0.9", show_default=True, help="Chance to get it.")
 @_add(
@@ -197,6 +207,8 @@ def command(
     scores: tuple[str, ...],
     min_tpr: ExactNumber | None,
     max_fpr: ExactNumber | None,
+    max_risk: ExactNumber | None,
+    bound: tuple[Bound, ...],
     level: ExactNumber | None,
     confidence: tuple[Any, ...],
     power: ExactNumber,
@@ -210,7 +222,7 @@ def command(
     as_json: bool,
     **watched: Any,
 ) -> None:
-    """Show how many fresh ID and OOD rows it takes to certify bounds on TPR and FPR.
+    """Show how many fresh ID and OOD rows it takes to certify bounds.
 
     With DATA, a pilot sample, also how often demur tune --guarantee finds a rule with so many
     rows, and how good it is: an estimate, in which the rows of DATA stand for the population.
@@ -220,10 +232,15 @@ def command(
     if watched["watch"] is not None:
         show_watch_plan(watched, power=float(power), as_json=as_json)
         return
-    if min_tpr is None:
+    if min_tpr is max_risk is None and not bound:
         raise click.UsageError("Missing option '--min-tpr', or --watch with a rule.")
     told = LevelOption.of(level, confidence, note)
-    asked = TprFprModel(min_tpr, 1 if max_fpr is None else max_fpr)
+    if any(one.quantity == "precision" for one in bound):
+        raise click.UsageError(
+            "--bound: rows are planned for bounds on tpr, fpr and selective_risk; precision "
+            "depends on both sides: bound the fpr in its place"
+        )
+    asked = _asked(min_tpr, max_fpr, max_risk, bound)
     planned = plan(
         asked,
         margins=[float(margin) for margin in margins],
@@ -237,10 +254,11 @@ def command(
         + (f", OOD rows of each of {sets} sets:" if sets > 1 else ":"),
     ]
     sections = [
-        Section(asks, table=_sizes(planned)),
-        Section(["Chance that a number of rows certifies a bound:"], table=_power(planned)),
-        Section([_fewest(planned)]),
+        Section(asks, table=_sizes(planned), notes=_about_parts(planned)),
     ]
+    if planned.fewest_id != 0 or planned.fewest_ood != 0:
+        curve = Section(["Chance that a number of rows certifies a bound:"], table=_power(planned))
+        sections += [curve, Section([_fewest(planned)])]
     described = asdict(planned) | {"model": asked.to_data(), "sets": sets}
     if data.data is not None or data.openood:
         rows = read_rows(data, [scores] if scores else [], confidence=told.confidence)
@@ -265,18 +283,52 @@ def command(
     Result(sections, described).show(as_json=as_json)
 
 
+def _asked(
+    min_tpr: ExactNumber | None,
+    max_fpr: ExactNumber | None,
+    max_risk: ExactNumber | None,
+    bounds: tuple[Bound, ...],
+) -> RejectionModel:
+    """Return the model of the options, as demur tune reads them."""
+    return ModelOptions(
+        min_tpr=min_tpr,
+        max_fpr=max_fpr,
+        max_risk=max_risk,
+        bound=bounds,
+        min_precision=None,
+        min_recall=None,
+        cost_reject_id=None,
+        cost_accept_ood=None,
+        cost_reject_ood=None,
+        prior=None,
+    ).one_model()
+
+
 def _sizes(planned: Plan) -> ResultTable:
-    rows = [
-        [
-            f"{row.margin:g}",
-            f"{row.tpr:g}",
-            f"{row.fpr:g}",
-            _rows(row.n_id),
-            _rows(row.n_ood),
-        ]
-        for row in planned.rows
-    ]
-    return ResultTable.of(["margin", "true TPR", "true FPR", "ID rows", "OOD rows"], rows)
+    rows = []
+    for row in planned.rows:
+        columns = {"margin": f"{row.margin:g}"}
+        # Where nothing is asked of a side, no rows of it are needed.
+        if planned.fewest_id != 0:
+            columns |= {"true TPR": f"{row.tpr:g}", "ID rows": _rows(row.n_id)}
+        if planned.fewest_ood != 0:
+            columns |= {"true FPR": f"{row.fpr:g}", "OOD rows": _rows(row.n_ood)}
+        columns |= {f"for {text}": _rows(count) for text, count in row.parts.items()}
+        rows.append(columns)
+    return ResultTable.of(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def _about_parts(planned: Plan) -> list[str]:
+    """Say which rows are meant, where bounds are not on the TPR and FPR of all rows."""
+    bounds = planned.model.bounds
+    said = []
+    if any(bound.is_of_part for bound in bounds):
+        said.append("Rows for a bound on a group or an OOD set are rows of it.")
+    if any(bound.quantity == "selective_risk" for bound in bounds):
+        said.append(
+            "Rows for a bound on a selective risk are accepted ones, with losses of 0 and 1."
+        )
+    return said
 
 
 def _power(planned: Plan) -> ResultTable:
