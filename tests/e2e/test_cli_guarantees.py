@@ -182,6 +182,39 @@ def test_every_set_is_certified_and_promised(tmp_path):
     assert "largest FPR of a set" in said
 
 
+def test_bounds_of_groups_and_single_sets_are_promised_certified_and_planned(tmp_path):
+    for name, seed in (("s.parquet", 3), ("fresh.parquet", 4)):
+        table = make_table(seed=seed, n_id=1500, n_ood=900)
+        rng = np.random.default_rng(seed)
+        ward = np.where(rng.random(table.num_rows) < 0.3, "rare", "usual")
+        table = table.append_column("ward", pa.array(ward))
+        write_table(table, tmp_path / name)
+    fresh = rows_of(table)
+    columns = [*SETS, "--group", "ward"]
+    bounds = ["--min-tpr", ".4", "--bound", "tpr of rare >= .4", "--bound", "fpr of svhn <= .6"]
+    asked = ["--scores", "msp,knn", *columns, *bounds, "--guarantee", ".9", "-o", "r.json"]
+    done = run(tmp_path, "tune", "s.parquet", *asked)
+    assert done.returncode == 0, done.stderr
+    assert "tpr >= 0.4 of rare and fpr <= 0.6 of svhn" in done.stdout
+    # Bounds and columns are those of the card.
+    found = json.loads(run(tmp_path, "certify", "r.json", "fresh.parquet", "--json").stdout)
+    rule = dm.Rule.load(tmp_path / "r.json")
+    own = [row for row in fresh if row.set == "id" and row.ward == "rare"]
+    accepted = sum(rule.accept_one({"msp": row.msp, "knn": row.knn}) for row in own)
+    low = beta.ppf(0.05 / 4, accepted, len(own) - accepted + 1)
+    assert found["tpr_by_group"]["rare"]["low"] == pytest.approx(low)
+    assert set(found["fpr_by_set"]) == {"svhn"}
+    assert found["met"]["tpr >= 0.4 of rare"] == (low >= 0.4)
+    streamed = ["certify", "r.json", "fresh.parquet", "--engine", "duckdb", "--json"]
+    assert json.loads(run(tmp_path, *streamed).stdout)["tpr_by_group"] == found["tpr_by_group"]
+    said = run(tmp_path, "certify", "r.json", "fresh.parquet").stdout
+    assert "TPR of rare" in said and "FPR of svhn" in said and "one at a time" in said
+    planned = run(tmp_path, "plan", *bounds, "--margin", ".1").stdout
+    assert "for tpr >= 0.4 of rare" in planned and "rows of it" in planned
+    wrong = run(tmp_path, "certify", "r.json", "fresh.parquet", "--bound", "tpr of rar >= .4")
+    assert wrong.returncode == 2 and "no group of ID rows is called 'rar'" in wrong.stderr
+
+
 def test_rows_that_share_an_id_are_refused_or_every_id_counts_once(tmp_path):
     table = make_table(seed=3, n_id=1500, n_ood=900)
     write_table(table, tmp_path / "s.parquet")

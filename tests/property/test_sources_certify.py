@@ -19,6 +19,14 @@ MODELS = [
     dm.TprFprModel(0.6, 0.5).of_every_set(),
     dm.PrecisionRecallModel(0.5, 0.5, 0.3),
     dm.CostModel(0.2, 1.0, 0.1, 0.3),
+    dm.RejectionModel(
+        "tpr",
+        [
+            dm.Bound("tpr", at_least=0.3, group="b"),
+            dm.Bound("selective_risk", at_most=0.3, group="a"),
+            dm.Bound("fpr", at_most=0.6, ood_set="set 0"),
+        ],
+    ),
 ]
 
 
@@ -28,6 +36,7 @@ def scored(seed, *, sets=2):
         rng.normal(size=(400, 2)),
         (rng.random(400) < 0.2).astype(float),
         {f"set {k}": rng.normal(size=(60 + 30 * k, 2)) + 1 for k in range(sets)},
+        id_group=np.where(rng.random(400) < 0.3, "a", "b"),
     )
 
 
@@ -40,6 +49,8 @@ def test_counts_promise_what_rows_do(model, sides):
         here = certify(rule, sample, model=model, sides=sides)
         there = certify(rule, ArraySource(sample, batch=97), model=model, sides=sides)
         assert repr(there) == repr(here)
+        for parts in ("tpr_by_group", "selective_risk_by_group", "fpr_by_set"):
+            assert repr(getattr(there, parts)) == repr(getattr(here, parts))
 
 
 @pytest.mark.parametrize("start", [engines.duckdb, engines.polars, engines.pushdown])
