@@ -176,7 +176,15 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print what a bug report should contain, first of all the engine in use."""
+    """Print what a bug report should contain, first of all the engine in use.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> dm.show_versions()  # doctest: +ELLIPSIS
+    demur ...
+    engine ...
+    """
     table = versions()
     width = max(map(len, table))
     for name, value in table.items():

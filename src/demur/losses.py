@@ -14,23 +14,49 @@ from demur import _arrays
 from demur._arrays import FloatArray, IntArray
 from demur.errors import InvalidInputError
 
+__all__ = [
+    "absolute",
+    "bayes_prediction",
+    "evaluate_loss",
+    "from_matrix",
+    "zero_one",
+]
+
 Loss = str | Callable[[Any, Any], Any] | npt.ArrayLike
 
 
 def zero_one(y_true: Any, y_pred: Any) -> FloatArray:
-    """Return 1 where the prediction is wrong and 0 where it is right."""
+    """Return 1 where the prediction is wrong and 0 where it is right.
+
+    Examples
+    --------
+    >>> zero_one(["cat", "dog"], ["cat", "cat"])
+    array([0., 1.])
+    """
     true, predicted = _pair(y_true, y_pred)
     return np.asarray(true != predicted, dtype=np.float64)
 
 
 def absolute(y_true: Any, y_pred: Any) -> FloatArray:
-    """Return ``|y_true - y_pred|``, the loss behind the mean absolute error."""
+    """Return ``|y_true - y_pred|``, the loss behind the mean absolute error.
+
+    Examples
+    --------
+    >>> absolute([30, 41], [32, 41])
+    array([2., 0.])
+    """
     true = _arrays.real_vector("y_true", y_true)
     return np.abs(true - _arrays.real_vector("y_pred", y_pred, length=len(true)))
 
 
 def from_matrix(matrix: npt.ArrayLike, y_true: Any, y_pred: Any) -> FloatArray:
-    """Return ``matrix[y_true, y_pred]``; labels are the row and column numbers."""
+    """Return ``matrix[y_true, y_pred]``; labels are the row and column numbers.
+
+    Examples
+    --------
+    >>> from_matrix([[0, 5], [1, 0]], [0, 1], [1, 0])
+    array([5., 1.])
+    """
     costs = _arrays.cost_matrix("loss", matrix)
     true, predicted = _pair(y_true, y_pred)
     rows = _class_numbers("y_true", true, len(costs))

@@ -22,6 +22,8 @@ from demur.core.sample import Sample
 from demur.core.wording import bound_sign, formula, score_titles, value_at
 from demur.errors import InvalidInputError, MissingExtraError
 
+__all__ = ["score_plane"]
+
 Axes = Any
 """A `matplotlib.axes.Axes`."""
 
@@ -166,7 +168,17 @@ def _known(value: float | None) -> bool:
 
 
 def score_plane(rule: Rule, sample: Sample, *, ax: Axes | None = None) -> Axes:
-    """Draw the rows of a sample and the half-plane, half-line or box that a rule accepts."""
+    """Draw the rows of a sample and the half-plane, half-line or box that a rule accepts.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> scores = [[1, 3], [2, 1], [3, 2]]
+    >>> sample = dm.Sample(scores, [0, 0, 1], [[3, 3]], score_names=("msp", "knn"))
+    >>> ax = score_plane(dm.tune(sample, dm.TprFprModel(0.5, 0.5)).rule, sample)
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('msp', 'knn')
+    """
     matched = rule.on(sample.columns)
     width = len(matched.direction)
     if width > 2:

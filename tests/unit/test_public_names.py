@@ -1,8 +1,18 @@
 """The names users rely on; adding or dropping one is a decision, not an accident."""
 
+import importlib
+import inspect
 import pickle
+import sys
+from pathlib import Path
+
+import pytest
 
 import demur as dm
+
+DOCS = Path(__file__).parents[2] / "docs"
+# Values, which have no docstring of their own: what is in them shows their use.
+VALUES = {"demur.detectors.CATALOG", "demur.population.METHODS"}
 
 
 def test_public_names():
@@ -64,3 +74,34 @@ def test_values_and_errors_survive_pickling():
     assert (str(again), again.model, again.attainable) == ("no", model, {"max_tpr": 0.5})
     missing = pickle.loads(pickle.dumps(dm.MissingExtraError("torch", "torch")))
     assert missing.extra == "torch"
+
+
+def _public():
+    sys.path.insert(0, str(DOCS))
+    try:
+        pages = importlib.import_module("generated_pages").pages()
+    finally:
+        sys.path.remove(str(DOCS))
+    return pages
+
+
+def test_every_public_name_has_an_example_that_is_run():
+    # Examples of docstrings are run by pytest itself (--doctest-modules).
+    lacking = []
+    for room, names in _public().items():
+        module = pytest.importorskip(room)
+        for name in names:
+            value = getattr(module, name.rsplit(".", 1)[1])
+            if name not in VALUES and ">>>" not in (inspect.getdoc(value) or ""):
+                lacking.append(name)
+    assert lacking == []
+
+
+def test_no_public_room_is_missing_in_the_reference():
+    rooms = set(_public())
+    for room in dm._ROOMS:
+        # These are seen by their submodules, or at the top.
+        if room not in ("adapters", "report", "sources"):
+            assert f"demur.{room}" in rooms
+    for adapter in dm.adapters.__all__:
+        assert f"demur.adapters.{adapter}" in rooms

@@ -20,6 +20,8 @@ from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.sources.archives import npz_columns, npz_names, read_pickle
 
+__all__ = ["openood_columns", "sample_from_openood"]
+
 PREDICTION, LABEL, SET = "prediction", "label", "set"
 """Names of the columns beside the scores."""
 
@@ -75,6 +77,16 @@ def openood_columns(
 
     The predictions are those of the first method: some methods change the network, but the
     classifier whose answers are accepted or rejected is one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> np.savez(folder / "cifar10.npz", pred=[3, 5], conf=[0.9, 0.4], label=[3, 4])
+    >>> np.savez(folder / "svhn.npz", pred=[3], conf=[0.2], label=[-1])
+    >>> columns = openood_columns({"msp": folder}, id_set="cifar10")
+    >>> list(columns), columns["set"].tolist()
+    (['msp', 'prediction', 'label', 'set'], ['id', 'id', 'svhn'])
     """
     reserved = [name for name in paths if name in (PREDICTION, LABEL, SET)]
     if reserved:

@@ -150,6 +150,14 @@ class ExpectedCost:
     reject_id, accept_ood, reject_ood
         Costs eps1, eps2, eps3 of rejecting an ID input, accepting an OOD input and rejecting
         an OOD input; at least 0, and `accept_ood` at least `reject_ood`.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> model = dm.RejectionModel(dm.ExpectedCost(reject_id=0.2, accept_ood=0.5), ood_prior=0.1)
+    >>> sample = dm.Sample([1, 2, 3], [0, 0, 1], [2.5, 4])
+    >>> round(dm.tune(sample, model).point.expected_cost, 4)
+    0.06
     """
 
     reject_id: Number

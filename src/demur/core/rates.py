@@ -27,7 +27,18 @@ _BLOCK = 1 << 15
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OperatingPoint:
-    """What a rule does on a sample. Rates without a denominator are NaN."""
+    """What a rule does on a sample. Rates without a denominator are NaN.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> sample = dm.Sample([1, 2, 3, 4], [0, 0, 0, 1], {"svhn": [3, 5], "noise": [6]})
+    >>> point = dm.evaluate(dm.Rule([1.0], 3.5), sample, ood_prior=0.2)
+    >>> point.tpr, point.selective_risk, point.fpr_by_set
+    (0.75, 0.0, {'svhn': 0.5, 'noise': 0.0})
+    >>> round(point.precision, 4)
+    0.9
+    """
 
     tpr: float
     """Share of ID accepted; also called recall and coverage."""

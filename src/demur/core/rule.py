@@ -32,7 +32,7 @@ LARGEST = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Accept when ``direction . scores <= threshold``, with the scores as they are in the data.
+    """Accept when the weighted scores, as they are in the data, are at most `threshold`.
 
     Parameters
     ----------

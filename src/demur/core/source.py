@@ -329,7 +329,17 @@ class Tally:
 
 @runtime_checkable
 class ScoreSource(Protocol):
-    """Scored rows that can be counted; `demur.tune` and `demur.evaluate` take any of these."""
+    """Scored rows that can be counted; `demur.tune` and `demur.evaluate` take any of these.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> import pyarrow
+    >>> table = pyarrow.table({"msp": [0.1, 0.9, 0.8], "wrong": [0, 1, 0], "ood": [0, 0, 1]})
+    >>> source = dm.open_source(table, "msp", loss="wrong", ood="ood")
+    >>> isinstance(source, dm.ScoreSource), source.score_names
+    (True, ('msp',))
+    """
 
     @property
     def score_names(self) -> tuple[str, ...]:

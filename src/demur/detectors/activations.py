@@ -234,7 +234,15 @@ class Activations:
 
 
 class Detector(Protocol):
-    """A detector to fit on ID activations; `fit` returns a fitted copy and changes nothing."""
+    """A detector to fit on ID activations; `fit` returns a fitted copy and changes nothing.
+
+    Examples
+    --------
+    >>> from demur.detectors import Activations, Knn
+    >>> train = Activations(features=[[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    >>> Knn(k=1).fit(train).score(Activations(features=[[1.0, 0.0]]))
+    array([0.])
+    """
 
     def fit(self, train: Activations) -> Self:
         """Return a copy of the detector that has learned from `train`."""

@@ -50,6 +50,12 @@ class Entry:
         The score, for a detector without training.
     build
         Makes the detector to fit, for one with training.
+
+    Examples
+    --------
+    >>> from demur.detectors import CATALOG
+    >>> CATALOG["knn"].title, sorted(CATALOG["knn"].needs)
+    ('KNN', ['features', 'train'])
     """
 
     title: str

@@ -62,6 +62,17 @@ class Certified:
     """Bounds that hold all together, with probability at least `confidence` over the data.
 
     An end that is not promised is the trivial one (0 or 1, 0 or `max_loss`).
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> wrong = rng.random(400) < 0.1
+    >>> sample = dm.Sample(rng.gamma(1 + 2 * wrong), wrong, rng.normal(4, 1, 200))
+    >>> promise = dm.guarantees.certify(dm.Rule([1.0], 3.0), sample, model=dm.TprFprModel(0.8, 0.3))
+    >>> promise.met, round(promise.tpr.low, 3), round(promise.fpr.high, 3)
+    ({'tpr >= 0.8': True, 'fpr <= 0.3': True}, 0.858, 0.218)
     """
 
     confidence: float

@@ -83,6 +83,17 @@ class CertifiedTuning:
 
     The population meets every bound of `model`, and the selective risk (and the expected cost)
     is at most as stated.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> wrong = rng.random(400) < 0.1
+    >>> sample = dm.Sample(rng.gamma(1 + 2 * wrong), wrong, rng.normal(4, 1, 200))
+    >>> found = dm.guarantees.tune_certified(sample, dm.TprFprModel(0.6, 0.3), rng=0)
+    >>> found.confidence, found.rule is not None
+    (0.95, True)
     """
 
     rule: Rule

@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A closed interval of numbers."""
+    """A closed interval of numbers.
+
+    Examples
+    --------
+    >>> from demur.guarantees import Interval
+    >>> interval = Interval(low=0.78, high=0.84)
+    >>> interval.high
+    0.84
+    """
 
     low: float
     high: float
@@ -320,7 +328,14 @@ def mean_upper(
 def mean_lower(
     values: Any, delta: float, *, max_value: float = 1.0, method: Method = "betting"
 ) -> float:
-    """Return a number that the mean of bounded values falls below with probability `delta`."""
+    """Return a number that the mean of bounded values falls below with probability `delta`.
+
+    Examples
+    --------
+    >>> from demur.guarantees import mean_lower
+    >>> round(mean_lower([0.9] * 50 + [0.5] * 50, 0.05), 3)
+    0.83
+    """
     gains = float(max_value) - _arrays.real_vector("values", values)
     return float(max_value) - mean_upper(gains, delta, max_value=max_value, method=method)
 

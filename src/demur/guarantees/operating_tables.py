@@ -50,6 +50,13 @@ class OperatingTable:
     """Rules and what each accepts of a sample: counts only, no rows.
 
     Masses are integers in the units of `totals`. Made by `operating_table`.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> table = dm.guarantees.operating_table(dm.Sample([1, 2, 3, 4], [0, 0, 0, 1], [3, 5, 6]))
+    >>> table.complete, table.tune(dm.TprFprModel(0.5, 0.4)).rule.threshold
+    (True, 3.5)
     """
 
     directions: FloatArray

@@ -33,7 +33,20 @@ _TIED, _RANKS = 0.1, 0.15
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """What to expect of tuning with a guarantee on so many rows."""
+    """What to expect of tuning with a guarantee on so many rows.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> wrong = rng.random(400) < 0.1
+    >>> sample = dm.Sample(rng.gamma(1 + 2 * wrong), wrong, rng.normal(4, 1, 200))
+    >>> model = dm.TprFprModel(0.6, 0.3)
+    >>> (plan,) = dm.guarantees.plan_tuning(sample, model, [(400, 200)], draws=5, rng=0)
+    >>> plan.n_id, plan.n_ood, plan.draws, 0 <= plan.found <= 1
+    (400, 200, 5, True)
+    """
 
     n_id: int
     n_ood: int

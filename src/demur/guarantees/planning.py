@@ -34,7 +34,15 @@ _MORE = 1.25
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """Rows needed when the true rates are better than the bounds by `margin`."""
+    """Rows needed when the true rates are better than the bounds by `margin`.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> row = dm.guarantees.plan(dm.TprFprModel(min_tpr=0.8, max_fpr=0.1)).rows[0]
+    >>> row.margin, row.n_id, row.n_ood
+    (0.01, 22310, 12317)
+    """
 
     margin: float
     tpr: float
@@ -49,7 +57,15 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class PowerPoint:
-    """The chance that `rows` ID rows certify the TPR, and as many OOD rows the FPR."""
+    """The chance that `rows` ID rows certify the TPR, and as many OOD rows the FPR.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> point = dm.guarantees.plan(dm.TprFprModel(min_tpr=0.8, max_fpr=0.1)).curve[-1]
+    >>> 0 <= point.tpr_power <= 1
+    True
+    """
 
     margin: float
     rows: int
@@ -59,7 +75,15 @@ class PowerPoint:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much fresh data certifies a rule; made by `plan`."""
+    """How much fresh data certifies a rule; made by `plan`.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> plan = dm.guarantees.plan(dm.TprFprModel(min_tpr=0.8, max_fpr=0.1))
+    >>> plan.fewest_id, plan.fewest_ood
+    (19, 39)
+    """
 
     model: RejectionModel
     confidence: float

@@ -200,7 +200,15 @@ def _weights(sample: Sample) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True, slots=True)
 class AurocEstimate:
-    """AUROC of one score."""
+    """AUROC of one score.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> found = dm.guarantees.auroc_interval(dm.Sample([1, 2, 3, 4], [0, 0, 0, 1], [2.5, 4.5, 5]))
+    >>> round(found.auroc, 3), round(found.standard_error, 3)
+    (0.833, 0.192)
+    """
 
     auroc: float
     standard_error: float
@@ -209,7 +217,17 @@ class AurocEstimate:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AurocComparison:
-    """AUROC of two scores on the same rows."""
+    """AUROC of two scores on the same rows.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> first = dm.Sample([1, 2, 3], [0, 0, 1], [2.5, 4, 5])
+    >>> second = dm.Sample([1, 4, 3], [0, 0, 1], [2.5, 2, 5])
+    >>> found = dm.guarantees.compare_auroc(first, second)
+    >>> round(found.difference, 3), found.p_value < 0.05
+    (0.333, False)
+    """
 
     first: AurocEstimate
     second: AurocEstimate

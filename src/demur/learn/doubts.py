@@ -40,6 +40,20 @@ class Learned:
 
     `transform` makes them of live scores, `sample` has those of the rows it was learned on, each
     from a fit without its fold: tune on these, and judge on other rows.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> wrong = rng.random(300) < 0.2
+    >>> scores = rng.normal(wrong[:, None], 1, (300, 3))
+    >>> sample = dm.Sample(scores, wrong, rng.normal(2, 1, (150, 3)), score_names=("a", "b", "c"))
+    >>> learned = dm.learn.fit(sample, method="logistic")
+    >>> learned.sample.columns.names
+    ('conditional_risk', 'likelihood_ratio')
+    >>> learned.transform(sample).id_scores.shape
+    (300, 2)
     """
 
     columns: ScoreColumns

@@ -41,7 +41,19 @@ _NAMES = ("along", "across")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearTuning:
-    """A rule over k scores, what it does on the rows it was tuned on, and what is known of it."""
+    """A rule over k scores, what it does on the rows it was tuned on, and what is known of it.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> wrong = rng.random(60) < 0.2
+    >>> sample = dm.Sample(rng.normal(wrong[:, None], 1, (60, 3)), wrong, rng.normal(2, 1, (30, 3)))
+    >>> found = dm.learn.tune_linear(sample, dm.TprFprModel(0.7, 0.3))
+    >>> len(found.rule.direction), found.point.tpr >= 0.7
+    (3, True)
+    """
 
     rule: Rule
     point: OperatingPoint

@@ -32,7 +32,19 @@ _LARGEST_LOG = 30.0
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Traffic:
-    """The ratio g learned from live inputs, and the share of OOD inputs among them."""
+    """The ratio g learned from live inputs, and the share of OOD inputs among them.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> known = rng.normal(0, 1, (300, 2))
+    >>> live = np.vstack([rng.normal(0, 1, (240, 2)), rng.normal(4, 1, (60, 2))])
+    >>> found = dm.learn.from_traffic(known, live)
+    >>> found.low < 0.2 < found.high
+    True
+    """
 
     learned: Learned
     """`transform` gives g, up to a factor that no tuned rule depends on."""

@@ -49,7 +49,15 @@ Interpolation = Literal["linear", "previous", "next", "none"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Curve:
-    """Points of a curve, each with the rule that attains it."""
+    """Points of a curve, each with the rule that attains it.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> curve = dm.metrics.roc_curve(dm.Sample([1, 2, 3], [0, 0, 1], [2.5, 4]))
+    >>> curve.x.tolist(), curve.y.round(2).tolist()
+    ([0.0, 0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.33, 0.67, 0.67, 1.0, 1.0])
+    """
 
     x: FloatArray
     y: FloatArray

@@ -143,7 +143,14 @@ _ROW_BYTES = 200
 
 
 class Within(NamedTuple):
-    """A number that is at most `error` away from the one that was asked for."""
+    """A number that is at most `error` away from the one that was asked for.
+
+    Examples
+    --------
+    >>> from demur.metrics import Within
+    >>> Within(value=0.93, error=0.0001)
+    Within(value=0.93, error=0.0001)
+    """
 
     value: float
     error: float

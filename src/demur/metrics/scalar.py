@@ -245,6 +245,13 @@ class ScoreSummary:
 
     ``*_ood`` take OOD as the positive class; the others are those of the functions of
     `demur.metrics`.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> summary = dm.metrics.summary(dm.Sample([1, 2, 3], [0, 0, 1], [2.5, 4]))
+    >>> round(summary.auroc, 4), round(summary.id_accuracy, 4)
+    (0.8333, 0.6667)
     """
 
     ood_prior: float

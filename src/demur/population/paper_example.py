@@ -143,7 +143,18 @@ _MU_GRID = (0.0, *np.geomspace(1e-4, 1e3, 57), math.inf)
 
 @dataclass(frozen=True, slots=True)
 class PopulationValues:
-    """A row of the paper's Table 1 for known distributions; NaN means unable."""
+    """A row of the paper's Table 1 for known distributions; NaN means unable.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> from demur.population import CORRECTED, METHODS, population_values
+    >>> asked = {"tpr_fpr": dm.TprFprModel(0.7, 0.2),
+    ...          "precision_recall": dm.PrecisionRecallModel(0.9, 0.7, ood_prior=0.25)}
+    >>> values = population_values(CORRECTED.discretise(500), METHODS["C"], **asked)
+    >>> round(values.auroc, 2), values.risk_at_tpr_fpr  # unable
+    (0.76, nan)
+    """
 
     risk_at_tpr_fpr: float
     risk_at_precision_recall: float

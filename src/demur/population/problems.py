@@ -203,6 +203,14 @@ class PopulationOptimum:
     """An optimal selective function c(x) of a known problem, and what it attains.
 
     c is 1 where ``r + mu*g < threshold``, 0 where it is greater, and tau(x) on the boundary.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> from demur.population import CORRECTED, optimum
+    >>> found = optimum(CORRECTED.discretise(2000), dm.TprFprModel(0.7, 0.2))
+    >>> round(found.point.selective_risk, 4), round(found.mu, 3)
+    (0.1259, 0.043)
     """
 
     problem: FiniteProblem

@@ -63,7 +63,14 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class BoundaryRule:
-    """tau(x): 1 for ``lower < g < upper``, the given shares at the two ends, 0 outside."""
+    """tau(x): 1 for ``lower < g < upper``, the given shares at the two ends, 0 outside.
+
+    Examples
+    --------
+    >>> from demur.population import BoundaryRule
+    >>> BoundaryRule(0.5, 0.0, 2.0, 0.25).accept_probability([0.5, 1.0, 2.0, 3.0])
+    array([0.  , 1.  , 0.25, 0.  ])
+    """
 
     lower: float
     """gamma_1."""

@@ -41,6 +41,13 @@ class ThresholdCurve:
 
     Rows ascend; the first has threshold -inf and accepts nothing. Inputs with p_I(x) = 0 are
     never accepted.
+
+    Examples
+    --------
+    >>> from demur.population import CORRECTED, threshold_curve
+    >>> curve = threshold_curve(CORRECTED.discretise(500), mu=0.2)
+    >>> curve.tpr[0], round(curve.tpr[-1], 6)
+    (np.float64(0.0), np.float64(1.0))
     """
 
     threshold: FloatArray

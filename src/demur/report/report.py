@@ -54,6 +54,14 @@ class Report:
     """A tuned rule, its operating point, and everything needed to judge and to change it.
 
     Made by `Report.of`; rendered by `to_html`, `to_text` and `to_dict`.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> sample = dm.Sample(range(40), [0] * 38 + [1] * 2, range(30, 60))
+    >>> report = dm.Report.of(sample, dm.tune(sample, dm.TprFprModel(0.7, 0.1)))
+    >>> report.asked
+    'least selective risk with TPR ≥ 0.7, FPR ≤ 0.1'
     """
 
     title: str

@@ -55,6 +55,17 @@ class Frontier:
 
     Arrays have a row per `min_tpr` and a column per `max_fpr`. Like every tuned value the
     risks are optimistic: judge a rule on fresh data with `demur.evaluate`.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> sample = dm.Sample([1, 2, 3, 4], [0, 0, 0, 1], [3, 5, 6])
+    >>> found = dm.frontier(sample, min_tpr=[0.5, 1.0], max_fpr=[0.0, 0.5])
+    >>> found.selective_risk
+    array([[0.  , 0.  ],
+           [ nan, 0.25]])
+    >>> found.rule_at(min_tpr=1.0, max_fpr=0.5).threshold
+    4.5
     """
 
     min_tpr: FloatArray

@@ -31,7 +31,16 @@ _SMALLEST, _FARTHEST = 1e-290, 1e290
 
 @dataclass(slots=True, eq=False, repr=False)
 class Prepared:
-    """A sample with the search tree over its points; made by `prepare`."""
+    """A sample with the search tree over its points; made by `prepare`.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> sample = dm.Sample([[1, 3], [2, 1], [3, 2]], [0, 0, 1], [[3, 3]])
+    >>> ready = dm.prepare(sample)  # sorted once, for many calls
+    >>> [dm.tune(ready, dm.TprFprModel(tpr, 0.5)).point.selective_risk for tpr in (0.5, 1.0)]
+    [0.0, 0.3333333333333333]
+    """
 
     sample: Sample
     points: Points

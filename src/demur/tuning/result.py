@@ -113,6 +113,13 @@ class Exact:
     budget
         Stop after this many boxes of the search tree, None for never. It bounds the time on
         inputs made to be hard; ordinary data need some thousands.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> sample = dm.Sample([[1, 3], [2, 1], [3, 2]], [0, 0, 1], [[3, 3]])
+    >>> dm.tune(sample, dm.TprFprModel(0.5, 0.5), search=dm.Exact(gap=0.01)).certificate.status
+    'gap'
     """
 
     gap: float = 0.0
@@ -133,6 +140,13 @@ class Grid:
 
     An angle grid depends on the units of the scores and can miss the optimum; it is here to
     reproduce the paper.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> sample = dm.Sample([[1, 3], [2, 1], [3, 2]], [0, 0, 1], [[3, 3]])
+    >>> dm.tune(sample, dm.TprFprModel(0.5, 0.5), search=dm.Grid(angles=360)).certificate.status
+    'grid'
     """
 
     angles: int = 360
@@ -147,6 +161,12 @@ class SearchCertificate:
     """How sure it is that no better rule exists among those searched: nothing about new rows.
 
     What holds in the population is promised by `demur.guarantees`.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> dm.tune(dm.Sample([1, 2], [0, 1], [3]), dm.TprFprModel(0.5)).certificate.status
+    'optimal'
     """
 
     status: Status
@@ -167,6 +187,15 @@ class Tuning:
     """A tuned rule and its operating point on the sample it was tuned on.
 
     The operating point is optimistic: judge the rule on fresh data with `demur.evaluate`.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> tuned = dm.tune(dm.Sample([1, 2, 3, 4], [0, 0, 0, 1], [3, 5]), dm.TprFprModel(0.5, 0.5))
+    >>> tuned
+    Tuning(accept when score 1 <= 3.5: tpr 0.75, fpr 0.5, selective_risk 0, optimal)
+    >>> tuned.rule.accept([2.5, 9.0])
+    array([ True, False])
     """
 
     rule: Rule

@@ -209,6 +209,20 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
 
     The lock lies beside the file, which is replaced and not written to; a killed process leaves no
     lock behind. Within it, what locks the same state goes on at once.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from demur import Rule
+    >>> from demur.watch import Watch, locked
+    >>> state = Path(tempfile.mkdtemp()) / "state.json"
+    >>> with locked(state):
+    ...     watch = Watch(Rule([1.0], 2.0))
+    ...     status = watch.update([0.5, 3.0])
+    ...     watch.save(state)
+    >>> Watch.load(state).status().rows
+    2
     """
     check_target(path)
     place = Path(path)

@@ -22,7 +22,19 @@ TOGETHER = "all together"
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An expectation that no longer holds, and when that was found."""
+    """An expectation that no longer holds, and when that was found.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> expected = dm.Bound("selective_risk", at_most=0.05)
+    >>> watch = dm.watch.Watch(dm.Rule([1.0], 2.0), expect=[expected])
+    >>> status = watch.update(np.ones(200), loss=rng.random(200) < 0.3)
+    >>> [alarm.expectation for alarm in status.alarms]
+    ['selective_risk <= 0.05']
+    """
 
     expectation: str
     kind: str
@@ -40,7 +52,19 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One expectation as it stands."""
+    """One expectation as it stands.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> expected = dm.Bound("selective_risk", at_most=0.05)
+    >>> watch = dm.watch.Watch(dm.Rule([1.0], 2.0), expect=[expected])
+    >>> watched = watch.update(np.ones(200), loss=np.zeros(200)).watched[0]
+    >>> watched.name, watched.rows, watched.estimate, watched.alarm
+    ('selective_risk <= 0.05', 200, 0.0, False)
+    """
 
     name: str
     kind: str
@@ -84,7 +108,19 @@ class DriftSeen:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is known of the rule in use, valid however often one looks."""
+    """What is known of the rule in use, valid however often one looks.
+
+    Examples
+    --------
+    >>> import demur as dm
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> expected = dm.Bound("selective_risk", at_most=0.05)
+    >>> watch = dm.watch.Watch(dm.Rule([1.0], 2.0), expect=[expected])
+    >>> status = watch.update(np.ones(200), loss=np.zeros(200))
+    >>> status.rows, status.accepted, status.alarms
+    (200, 200, ())
+    """
 
     alpha: float
     mean_time: float | None
