@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from demur import report as report
     from demur import sources as sources
     from demur import watch as watch
-    from demur.core.box import BoxRule
-    from demur.core.models import Bound, ExpectedCost, RejectionModel
-    from demur.core.paper_models import (
+    from demur.core.models import (
+        Bound,
         CostModel,
+        ExpectedCost,
         PrecisionRecallModel,
+        RejectionModel,
         RiskFprModel,
         TprFprModel,
     )
     from demur.core.rates import OperatingPoint, evaluate
-    from demur.core.rule import Rule
+    from demur.core.rule import BoxRule, Rule
     from demur.core.sample import Sample
     from demur.core.source import ScoreSource
     from demur.errors import (
@@ -85,11 +86,17 @@ __all__ = [
 ]
 
 _NAMES = {
-    "core.box": ("BoxRule",),
-    "core.models": ("Bound", "ExpectedCost", "RejectionModel"),
-    "core.paper_models": ("CostModel", "PrecisionRecallModel", "RiskFprModel", "TprFprModel"),
+    "core.models": (
+        "Bound",
+        "CostModel",
+        "ExpectedCost",
+        "PrecisionRecallModel",
+        "RejectionModel",
+        "RiskFprModel",
+        "TprFprModel",
+    ),
     "core.rates": ("OperatingPoint", "evaluate"),
-    "core.rule": ("Rule",),
+    "core.rule": ("BoxRule", "Rule"),
     "core.sample": ("Sample",),
     "core.source": ("ScoreSource",),
     "errors": (

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
-from demur.core.box import BoxRule
 from demur.core.models import Bound, RejectionModel
 from demur.core.rates import OperatingPoint
-from demur.core.rule import Rule
+from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
 from demur.core.wording import bound_sign, formula, score_titles, value_at
 from demur.errors import InvalidInputError, MissingExtraError

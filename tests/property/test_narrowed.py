@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import demur as dm
-from demur._kernels import compiled, narrowing
+from demur._kernels import compiled
 from demur._kernels.engines import NAMES, VARIABLE
 from demur.tuning import narrowed, tune
 
@@ -28,8 +28,8 @@ def small(monkeypatch):
     monkeypatch.setattr(narrowed, "_MOST_OPEN", 1.0)
     monkeypatch.setattr(narrowed, "_AROUND", 0.25)
     monkeypatch.setattr(narrowed, "_GUESSED_FROM", 600)
-    monkeypatch.setattr(narrowing, "_ROWS_OF_A_CELL", 2)
-    monkeypatch.setattr(narrowing, "_MOST_SLABS", 10_000)
+    monkeypatch.setattr(narrowed, "_ROWS_OF_A_CELL", 2)
+    monkeypatch.setattr(narrowed, "_MOST_SLABS", 10_000)
 
 
 def scores_of(rng, n, shift, kind):

@@ -32,6 +32,11 @@ from demur import _arrays
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.adapters.sklearn_fitting import (
     Data,
+    FittedEstimator,
+    NeighbourDistance,
+    OodScore,
+    RiskScore,
+    costs_of,
     goodness,
     out_of_fold,
     refuse_masks,
@@ -40,15 +45,7 @@ from demur.adapters.sklearn_fitting import (
     sample_of,
     with_rejected,
 )
-from demur.adapters.sklearn_scores import (
-    FittedEstimator,
-    NeighbourDistance,
-    OodScore,
-    RiskScore,
-    costs_of,
-)
-from demur.core.models import RejectionModel
-from demur.core.paper_models import TprFprModel
+from demur.core.models import RejectionModel, TprFprModel
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Missing, check_missing
 from demur.core.sample import Sample

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from demur.adapters.torch_export import Doubles
-from demur.core.box import BoxRule
-from demur.core.rule import Rule
+from demur.core.rule import BoxRule, Rule
 from demur.errors import InvalidInputError
 from demur.learn.doubts import LearnedRule
 from demur.learn.functions import MeanSum, Polyline, PolylineSum, TreeSum

@@ -11,8 +11,13 @@ import click
 
 from demur.cli.options import Command, Number, Share, gathered, option
 from demur.core.models import Bound as ModelBound
-from demur.core.models import RejectionModel
-from demur.core.paper_models import CostModel, PrecisionRecallModel, RiskFprModel, TprFprModel
+from demur.core.models import (
+    CostModel,
+    PrecisionRecallModel,
+    RejectionModel,
+    RiskFprModel,
+    TprFprModel,
+)
 from demur.core.program import Number as Bound
 from demur.errors import InvalidInputError
 from demur.tuning.result import Directions, Grid, Shape

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from demur._arrays import data_frame
-from demur.core.box import BoxRule
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint
-from demur.core.rule import Rule
+from demur.core.rule import BoxRule, Rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,13 @@ import numpy as np
 from demur._arrays import FloatArray, IntArray, check_kind, takes
 from demur._files import read_text, write_atomically
 from demur._kernels import exact, reference
-from demur.core.box import BoxRule
 from demur.core.card import Card
 from demur.core.columns import ScoreColumns, midway
 from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Program, Totals
 from demur.core.rates import operating_point
-from demur.core.rule import Rule
+from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.tuning.frontier import frontier

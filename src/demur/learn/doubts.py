@@ -18,11 +18,10 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, plain_array
 from demur._files import read_text, write_atomically
-from demur.core.box import BoxRule
 from demur.core.card import Card
 from demur.core.columns import ScoreColumns, has_columns, listing, score_columns
 from demur.core.fingerprint import share_of_tuning_rows, share_text
-from demur.core.rule import Missing, Rule, check_missing
+from demur.core.rule import BoxRule, Missing, Rule, check_missing
 from demur.core.sample import Sample
 from demur.core.sql import Dialect, Syntax, syntax_of
 from demur.errors import InvalidInputError, LikelyMistakeWarning

@@ -11,8 +11,13 @@ from demur.population.paper_example import (
 )
 from demur.population.problems import FiniteProblem, PopulationOptimum
 from demur.population.solve import optimum
-from demur.population.special_cases import BoundaryRule, boundary_rule
-from demur.population.thresholds import ThresholdCurve, best_threshold, threshold_curve
+from demur.population.thresholds import (
+    BoundaryRule,
+    ThresholdCurve,
+    best_threshold,
+    boundary_rule,
+    threshold_curve,
+)
 
 __all__ = [
     "AS_PRINTED",

@@ -18,11 +18,26 @@ in the order of ``r + mu*g`` solves what is left, and lambda is the score at whi
 reached. The plain reference hands the same program to SciPy's HiGHS as it stands, with mu read off
 its duals: a general solver that works in absolute tolerances of about 1e-7, which small
 probabilities fall below, and is slow beyond some ten thousand inputs.
+
+**The most TPR with bounded selective risk and FPR.**
+
+    maximise   sum p_I c
+    subject to sum p_I (r - beta) c <= 0,  sum p_O c <= rho,  0 <= c <= 1
+
+With prices nu and eta of the two bounds an input is accepted when ``nu r + eta g < 1 + nu beta``,
+that is when ``r + mu g < lambda`` with mu = eta/nu >= 0: the rules are those of the other models.
+
+The least loss L(phi) of the rules with TPR phi and FPR at most rho is a linear program in the
+right-hand side phi, so L(phi) - beta phi is convex and piecewise linear, and 0 at phi = 0. The
+answer is its largest zero. Its slope is lambda - beta, the price of one more unit of ID mass;
+Newton's steps from the right end after finitely many pieces. The plain reference hands the program
+to SciPy's HiGHS as it stands.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,13 +53,21 @@ from demur.population.problems import (
     direction,
     operating_point,
 )
-from demur.population.thresholds import Bounds, infeasible_error, threshold_curve
+from demur.population.thresholds import (
+    Bounds,
+    candidates,
+    infeasible_error,
+    risk_infeasible,
+    threshold_curve,
+)
 
 # Numbers closer than this, relative to their size, are equal up to rounding.
 _ROUNDING = 1e-12
 _EPS = float(np.finfo(np.float64).eps)
 # Far more prices than ever needed; each step about halves their range.
 _MAX_STEPS = 1000
+# Pieces that Newton's steps may cross; halving the range takes over where they do not help.
+_NEWTON_STEPS = 400
 # Primal values closer to a limit than this are on it; HiGHS keeps its limits to 1e-7.
 _HIGHS_TOLERANCE = 1e-7
 _HIGHS_INFEASIBLE = 2
@@ -96,9 +119,6 @@ def optimum(
     if solver not in ("dual", "highs"):
         raise InvalidInputError(f'solver must be "dual" or "highs", got {solver!r}')
     if model.objective == "tpr":
-        # Imported here, since it is built on what follows.
-        from demur.population.special_cases import most_tpr
-
         return most_tpr(problem, model, classifier=classifier, solver=solver)
     return bounded_optimum(problem, model, classifier=classifier, solver=solver)
 
@@ -332,3 +352,107 @@ def _solve_by_highs(
     mass = np.where(room - mass < _HIGHS_TOLERANCE * np.minimum(room, 1.0), room, mass)
     scale = max_ratio if 0 < max_ratio < np.inf else 1.0
     return price / scale, mass
+
+
+def most_tpr(
+    problem: FiniteProblem,
+    model: RejectionModel,
+    *,
+    classifier: Any = None,
+    solver: Solver = "dual",
+) -> PopulationOptimum:
+    """Return a rule of the largest TPR under bounds on selective risk and FPR.
+
+    mu is inf where the bound on risk is slack: the Neyman-Pearson rule.
+
+    Raises
+    ------
+    InfeasibleError
+        Every rule that accepts any ID input has a larger selective risk.
+
+    Examples
+    --------
+    >>> from demur import RiskFprModel
+    >>> problem = FiniteProblem([[0.5, 0.0], [0.25, 0.25]], p_ood=[0.25, 0.75])
+    >>> best = most_tpr(problem, RiskFprModel(0.2))
+    >>> best.accept_probability.round(6), round(best.point.selective_risk, 6)
+    (array([1.      , 0.666667]), 0.2)
+    """
+    bounds = Bounds.of_risk(model)
+    scores = problem.scores(classifier)
+    usable = np.flatnonzero(np.isfinite(scores[:, 1]))
+    p_id, risk, ratio = problem.p_marginal[usable], scores[usable, 0], scores[usable, 1]
+    allowed = ratio == 0 if bounds.max_fpr == 0 else np.ones(len(usable), bool)
+    least = float(risk[allowed].min(initial=math.inf))
+    if least > bounds.max_risk * (1 + _ROUNDING):
+        raise risk_infeasible(model, least)
+    # No rule has a larger risk than this, which a model without a bound on it allows.
+    beta = min(bounds.max_risk, float(risk.max(initial=0.0)))
+    bounds = replace(bounds, max_risk=beta)
+    if solver == "highs":
+        mu, accepted = _by_highs(p_id, risk, ratio, bounds)
+    else:
+        curve = threshold_curve(problem, math.inf, classifier=classifier)
+        most = candidates(curve, Bounds(0.0, bounds.max_fpr, math.inf)).tpr.max()
+        mu, accepted = _by_newton(Inputs(p_id, risk, ratio, p_id), bounds, float(most))
+    c = np.zeros(problem.n_inputs)
+    c[usable] = accepted
+    return assemble(problem, model, scores, mu, c)
+
+
+def _by_newton(inputs: Inputs, bounds: Bounds, most: float) -> tuple[float, FloatArray]:
+    """Return mu and c of the largest TPR, at most `most`, whose least risk is low enough."""
+    beta, low, high, tpr = bounds.max_risk, 0.0, most, most
+    best: tuple[float, FloatArray] | None = None
+    # No zero lies beyond that of a tangent, so if it is low enough there it is the largest.
+    at_tangent = False
+    for _ in range(_NEWTON_STEPS):
+        solved = least_risk(inputs._replace(room=inputs.p_id / tpr), bounds.max_fpr / tpr)
+        if solved is None:
+            # Only rounding can forbid what the Neyman-Pearson rule attains.
+            tpr = high = tpr * (1 - _ROUNDING)
+            continue
+        mu, mass = solved
+        excess = float(inputs.risk @ mass) - beta
+        if excess <= _ROUNDING * max(beta, _ROUNDING):
+            low, best = tpr, (mu, np.minimum(tpr * mass / inputs.p_id, 1.0))
+        else:
+            high = tpr
+        if low == most or high - low <= _ROUNDING * high or (low == tpr and at_tangent):
+            break
+        slope = _last_score(inputs, mu, mass) - beta
+        step = tpr - tpr * excess / slope if 0 < slope < math.inf else math.nan
+        at_tangent = high == tpr and low < step < high
+        tpr = step if low < step < high else (low + high) / 2
+    if best is None:
+        raise ArithmeticError("no rule was found although one exists")
+    mu, c = best
+    c[c > 1 - _ROUNDING] = 1.0
+    return mu, c
+
+
+def _last_score(inputs: Inputs, mu: float, mass: FloatArray) -> float:
+    """Return lambda, the largest score that is accepted."""
+    if math.isinf(mu):
+        return math.inf
+    return float((inputs.risk + mu * inputs.ratio)[mass > 0].max())
+
+
+def _by_highs(
+    p_id: FloatArray, risk: FloatArray, ratio: FloatArray, bounds: Bounds
+) -> tuple[float, FloatArray]:
+    from scipy.optimize import linprog
+
+    result = linprog(
+        -p_id,
+        A_ub=np.vstack([p_id * (risk - bounds.max_risk), p_id * ratio]),
+        b_ub=[0.0, bounds.max_fpr],
+        bounds=(0, 1),
+        method="highs",
+    )
+    if result.status != 0:
+        raise ArithmeticError(f"HiGHS did not solve the linear program: {result.message}")
+    nu, eta = (max(0.0, -float(price)) for price in result.ineqlin.marginals)
+    c = np.where(result.x < _HIGHS_TOLERANCE, 0.0, result.x)
+    c[c > 1 - _HIGHS_TOLERANCE] = 1.0
+    return (eta / nu if nu > 0 else math.inf), c

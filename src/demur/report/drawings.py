@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray
-from demur.core.box import BoxRule
+from demur.core.rule import BoxRule
 from demur.core.wording import score_titles
 from demur.report.explorer import Counts, bounded_fpr
 

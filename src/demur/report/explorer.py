@@ -19,11 +19,10 @@ from fractions import Fraction
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray
-from demur.core.box import BoxRule
 from demur.core.points import Points
 from demur.core.program import Totals, at_least, at_most
 from demur.core.rates import AcceptedMasses, accepted_rows
-from demur.core.rule import Rule
+from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
 from demur.report.choices import all_best, widest_lines
 from demur.report.summary import Case

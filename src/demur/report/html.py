@@ -14,7 +14,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 from demur.core import wording
-from demur.core.box import BoxRule
+from demur.core.rule import BoxRule
 from demur.core.sample import POOLED_NAME
 from demur.core.wording import Range
 from demur.errors import MissingExtraError

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from demur._files import write_atomically
-from demur.core.box import BoxRule
 from demur.core.card import now
 from demur.core.fingerprint import Fingerprint
 from demur.core.models import RejectionModel
 from demur.core.program import Number
-from demur.core.rule import Rule
+from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
 from demur.core.wording import decision, sentence
 from demur.errors import InfeasibleError

@@ -9,12 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from demur.core.box import BoxRule
 from demur.core.models import Bound, RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint, accepted_rows, evaluate
-from demur.core.rule import Rule
+from demur.core.rule import BoxRule, Rule
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.wording import RATE_NAMES, bound_sign, bound_text, value_at, whose
 from demur.errors import InfeasibleError, InvalidInputError

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray
-from demur.core.models import Bound, RejectionModel
-from demur.core.paper_models import TprFprModel
+from demur.core.models import Bound, RejectionModel, TprFprModel
 from demur.core.rates import evaluate
 from demur.core.sample import Sample
 from demur.detectors import PlugIn, Sirc

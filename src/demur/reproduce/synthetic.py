@@ -18,7 +18,7 @@ import numpy as np
 from demur import metrics
 from demur._arrays import FloatArray
 from demur._files import write_atomically
-from demur.core.paper_models import PrecisionRecallModel, TprFprModel
+from demur.core.models import PrecisionRecallModel, TprFprModel
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError, MissingExtraError
 from demur.population import (

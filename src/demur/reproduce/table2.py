@@ -17,7 +17,7 @@ import numpy as np
 
 from demur import metrics
 from demur._arrays import FloatArray, IntArray
-from demur.core.paper_models import TprFprModel
+from demur.core.models import TprFprModel
 from demur.core.program import Totals
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError

@@ -20,7 +20,7 @@ from demur._kernels.exact import best_first, may_beat, quotients_are_exact
 from demur._kernels.reference import BoundsTable
 from demur.core.card import Card
 from demur.core.columns import ScoreColumns, combine
-from demur.core.paper_models import TprFprModel
+from demur.core.models import TprFprModel
 from demur.core.points import Points
 from demur.core.program import Number, Program, Totals, exact
 from demur.core.rule import Rule

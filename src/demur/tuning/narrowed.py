@@ -1,9 +1,15 @@
 """Less than one sort: most rows of a large sample are merged before anything is searched.
 
 A sample of the rows gives a guess. The rows of the cells around it are searched, which gives a
-half-plane to beat; then all cells are judged (see `demur._kernels.narrowing`), and what may matter
-is searched exactly, all other rows being one point per cell. The answer and its certificate are
-those of a search over all rows.
+half-plane to beat; then all cells are judged, and what may matter is searched exactly, all other
+rows being one point per cell. The answer and its certificate are those of a search over all rows.
+
+Cells are rectangles of the plane of scores. With some half-plane to beat, narrow slabs of
+directions are judged on cells alone, over all thresholds at once: a cell that no half-plane left
+over crosses is accepted or rejected as a whole by each of them, so that any of its rows can stand
+for all. Half-planes that were ruled out cannot win on the merged points either, since they were
+ruled out wherever the rows of a cell lie in it. So the merged points have the optima of all rows,
+ties included, and no others. Both engines search what is left.
 
 It pays for many rows whose scores tell something. It is left to the tree over all rows where there
 are fewer than a million, where scores are decimals (many are equal, and the tree is small), where
@@ -15,13 +21,14 @@ bounds on groups, single sets and risk, a gap or a budget.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels.engines import Outcome
-from demur._kernels.narrowing import RowMass, RowSums, StripCells, open_cells
-from demur._kernels.numpy_engine.bounds import Best, Problem
+from demur._kernels.numpy_engine.bounds import Best, BoxMasses, Prices, Problem, judge
+from demur._kernels.numpy_engine.boxes import EPS, SIGNS
 from demur.core.points import Points
 from demur.core.program import Program
 from demur.tuning.prepared import Prepared, kernel_arguments
@@ -35,6 +42,18 @@ _AROUND = 0.03
 # What is to be beaten need not be the best next to the guess, but for this part.
 _GAP = 1e-3
 _ROUNDS = 3
+# StripCells have about so many rows, and there are at most so many to an axis.
+_ROWS_OF_A_CELL = 40
+_MOST_GROUPS = 256
+# Equal steps that an axis is cut into first, and the rows that tell which to join.
+_STEPS = 8192
+_SAMPLE = 8192
+# Strips of a slab, slabs looked at before this is given up, and slabs of a chart to begin with.
+_STRIPS = 1024
+_MOST_SLABS = 600
+_SLABS = 4
+# Slabs are halved while lines drift over them by more than this part of the size of cells.
+_DRIFT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +193,297 @@ def _merged(prepared: Prepared, cells: StripCells, sums: RowSums, opened: BoolAr
         np.concatenate([row[rows], total[closed].astype(np.int64)]) for row, total in pairs
     )
     return prepared.of_points(Points(scores, id_, np.stack(ood), loss, points.totals))
+
+
+class StripCells(NamedTuple):
+    """Rows in cells, of which only those with rows are listed."""
+
+    cell: IntArray
+    """The cell of each row."""
+    low: FloatArray
+    """Shape (2, cells): no row of a cell has a smaller coordinate, ..."""
+    high: FloatArray
+    """... nor a larger one."""
+    rows: IntArray
+    """How many rows each has."""
+    some: IntArray
+    """One row of each."""
+
+    @classmethod
+    def of(cls, points: FloatArray) -> StripCells:
+        """Put points, shape (n, 2), into cells of about equally many."""
+        groups = int(min(_MOST_GROUPS, max(2, (len(points) / _ROWS_OF_A_CELL) ** 0.5)))
+        axes = [_CellAxis.of(points[:, c], groups) for c in (0, 1)]
+        cell = axes[0].group(points[:, 0]) * groups + axes[1].group(points[:, 1])
+        rows = np.bincount(cell, minlength=groups * groups)
+        used = np.flatnonzero(rows)
+        some = np.zeros(groups * groups, np.int64)
+        some[cell] = np.arange(len(points))
+        place = np.zeros(groups * groups, np.int64)
+        place[used] = np.arange(len(used))
+        at = used // groups, used % groups
+        low, high = (
+            np.stack([edge[k] for edge, k in zip(edges, at, strict=True)])
+            for edges in zip(*((axis.low, axis.high) for axis in axes), strict=True)
+        )
+        return cls(place.take(cell), low, high, rows[used], some[used])
+
+    def sums(self, mass: IntArray, rows: slice = slice(None)) -> FloatArray:
+        """Return what some rows of each cell have together; whole numbers below 2**52."""
+        cell, mass = self.cell[rows], mass[rows]
+        if len(mass) and mass.min() == mass.max():
+            # Rows that are alike are counted.
+            return np.bincount(cell, minlength=len(self.rows)).astype(np.float64) * float(mass[0])
+        return np.asarray(np.bincount(cell, mass, minlength=len(self.rows)), np.float64)
+
+
+class RowSums(NamedTuple):
+    """RowMass of cells: shape (cells,), those of OOD (sets, cells)."""
+
+    id: FloatArray
+    loss: FloatArray
+    ood: FloatArray
+
+    @classmethod
+    def of(cls, cells: StripCells, id: IntArray, ood: IntArray, loss: IntArray) -> RowSums:
+        """Add up the masses of rows; those with ID mass come first."""
+        number = int(np.count_nonzero(id))
+        own, foreign = slice(0, number), slice(number, None)
+        return cls(
+            cells.sums(id, own),
+            cells.sums(loss, own),
+            np.stack([cells.sums(row, foreign) for row in ood]),
+        )
+
+
+class _CellAxis(NamedTuple):
+    """An axis in groups of equal steps, each with about as many rows."""
+
+    first: float
+    last: float
+    steps: float
+    """Steps per unit."""
+    group_of: IntArray
+    """Of each step."""
+    low: FloatArray
+    high: FloatArray
+    """Ends of the groups, a little apart."""
+
+    @classmethod
+    def of(cls, values: FloatArray, groups: int) -> _CellAxis:
+        sample = np.sort(values[:: max(1, len(values) // _SAMPLE)])
+        first, last = float(sample[len(sample) // 200]), float(sample[-1 - len(sample) // 200])
+        if not 0 < last - first < np.inf or not _STEPS / (last - first) < np.inf:
+            first, last = float(sample[0]), float(sample[0]) + 1.0
+        steps = _STEPS / (last - first)
+        axis = cls(first, last, steps, np.arange(_STEPS), *np.empty((2, 0)))
+        share = np.cumsum(np.bincount(axis.group(sample), minlength=_STEPS)) / len(sample)
+        group_of = np.minimum((share * groups).astype(np.int64), groups - 1)
+        ends = np.searchsorted(group_of, np.arange(groups + 1))
+        # Rounding may put a row into the next step.
+        apart = 1e-6 / steps + 16 * EPS * max(abs(first), abs(last))
+        low = first + ends[:-1] / steps - apart
+        high = first + ends[1:] / steps + apart
+        low[ends[:-1] == 0] = float(values.min())
+        high[ends[1:] == _STEPS] = float(values.max())
+        return axis._replace(group_of=group_of, low=low, high=high)
+
+    def group(self, values: FloatArray) -> IntArray:
+        step = np.clip(values, self.first, self.last)
+        step -= self.first
+        step *= self.steps
+        return self.group_of.take(np.minimum(step.astype(np.int64), _STEPS - 1))
+
+
+class RowMass(NamedTuple):
+    """RowMass of cells as bounds need them."""
+
+    id: FloatArray
+    loss: FloatArray
+    ood: FloatArray
+    cheap_id: FloatArray
+    cheap_loss: FloatArray
+    prices: Prices
+
+    @classmethod
+    def of(
+        cls,
+        cells: StripCells,
+        sums: RowSums,
+        problem: Problem,
+        best: Best,
+        id: IntArray,
+        loss: IntArray,
+    ) -> RowMass:
+        """Tell which rows are cheap, given what is to be beaten."""
+        number = int(np.count_nonzero(id))
+        id, loss, own = id[:number], loss[:number], slice(0, number)
+        gain = problem.gain(best.value) * (1 + 4 * EPS)
+        none = np.zeros(len(cells.rows))
+        if gain <= 0:
+            return cls(*sums, none, none, Prices(0.0, _least_price(problem, id, loss)))
+        if 0 < gain <= problem.loss and ((loss == 0) | (loss == id)).all():
+            # Rows without loss are cheap, and nothing else is.
+            return cls(*sums, sums.id - sums.loss, none, Prices(0.0, problem.loss))
+        price = problem.loss * loss / id
+        # Prices may be off by rounding; a little more is cheap then, which is fine.
+        cheap = price < gain
+        prices = Prices(
+            float(price.max(initial=0.0, where=cheap)),
+            float(price.min(initial=np.inf, where=~cheap)),
+        )
+        cheap_id, cheap_loss = (cells.sums(np.where(cheap, row, 0), own) for row in (id, loss))
+        return cls(*sums, cheap_id, cheap_loss, prices)
+
+
+def _least_price(problem: Problem, id: IntArray, loss: IntArray) -> float:
+    return float((problem.loss * loss / id).min(initial=np.inf))
+
+
+class _Band(NamedTuple):
+    t: tuple[float, float]
+    low: tuple[float, float]
+    high: tuple[float, float]
+    cells: IntArray
+    """Those that may cross it."""
+    below: FloatArray
+    """RowMass of those below: ID, loss, then OOD of each set."""
+
+
+def open_cells(
+    cells: StripCells, masses: RowMass, quarters: tuple[int, ...], problem: Problem, best: Best
+) -> BoolArray | None:
+    """Return the cells crossed by half-planes that may be as good as `best`, or better.
+
+    None if there are too many to find them all.
+    """
+    opened = np.zeros(len(cells.rows), bool)
+    looked_at = 0
+    for quarter in quarters:
+        for unit in (0, 1):
+            lines = _LineSet.of(cells, SIGNS[quarter], unit)
+            slabs = lines.slabs(masses)
+            while slabs:
+                looked_at += 1
+                if looked_at > _MOST_SLABS:
+                    return None
+                slabs += _judge_slab(lines, masses, problem, best, slabs.pop(), opened)
+    return opened
+
+
+class _LineSet(NamedTuple):
+    """StripCells as ranges of lines, from ``u0 + t*w0`` to ``u1 + t*w1``."""
+
+    u0: FloatArray
+    u1: FloatArray
+    w0: FloatArray
+    w1: FloatArray
+
+    @classmethod
+    def of(cls, cells: StripCells, signs: tuple[int, int], unit: int) -> _LineSet:
+        # With both scores on one scale most directions are about as interesting; powers of two
+        # change no digit.
+        scale = [_power_near(low, high) for low, high in zip(cells.low, cells.high, strict=True)]
+        ends = [
+            (low / by, high / by) if sign > 0 else (-high / by, -low / by)
+            for low, high, by, sign in zip(cells.low, cells.high, scale, signs, strict=True)
+        ]
+        return cls(*ends[unit], *ends[1 - unit])
+
+    def slabs(self, masses: RowMass) -> list[_Band]:
+        t = np.linspace(0.0, 1.0, _SLABS + 1).tolist()
+        ends = [
+            (float((self.u0 + s * self.w0).min()), float((self.u1 + s * self.w1).max())) for s in t
+        ]
+        every, nothing = np.arange(len(self.u0)), np.zeros(2 + len(masses.ood))
+        return [
+            _Band(
+                (t[k], t[k + 1]),
+                (ends[k][0], ends[k + 1][0]),
+                (ends[k][1], ends[k + 1][1]),
+                *(every, nothing),
+            )
+            for k in range(_SLABS)
+        ]
+
+
+def _power_near(low: FloatArray, high: FloatArray) -> float:
+    """Return a power of two near the range that most cells spread over."""
+    few, many = np.quantile(low / 2 + high / 2, [0.1, 0.9])
+    spread = float(many - few)
+    return 2.0 ** int(np.floor(np.log2(spread))) if 0 < spread < np.inf else 1.0
+
+
+def _judge_slab(
+    lines: _LineSet,
+    masses: RowMass,
+    problem: Problem,
+    best: Best,
+    slab: _Band,
+    opened: BoolArray,
+) -> list[_Band]:
+    """Open the cells of a narrow slab that matter, or return the halves of a wide one."""
+    u0, u1, w0, w1 = (corner.take(slab.cells) for corner in lines)
+    (t0, t1), (low0, low1), (high0, high1) = slab[:3]
+    lean = float((w0 + w1).mean()) / 2 * (t1 - t0)
+    lower = np.minimum(u0 + t0 * w0, u0 + t1 * w0 - lean)
+    upper = np.maximum(u1 + t0 * w1, u1 + t1 * w1 - lean)
+    bottom, top = min(low0, low1 - lean), max(high0, high1 - lean)
+    size = abs(bottom) + abs(top) + abs(lean) + float(np.abs(u0).max() + np.abs(w0).max())
+    step = max((top - bottom) / _STRIPS, 64 * EPS * size)
+    number = int((top - bottom) / step) + 1
+    # In doubt a cell crosses, so that rounding does no harm.
+    doubt = 16 * EPS * (size / step + number)
+    first, stop = (
+        np.clip(np.floor((ends - bottom) / step + by), 0, number).astype(np.int64)
+        for ends, by in ((lower, -doubt), (upper, doubt + 1))
+    )
+    add_up = _RunningSums(slab.cells, first, stop, number)
+    accepted = [add_up(row, stop) for row in (masses.id, masses.loss, *masses.ood)]
+    begun = [add_up(row, first) for row in (masses.id, masses.cheap_id, masses.cheap_loss)]
+    done = [add_up(row, stop) for row in (masses.cheap_id, masses.cheap_loss)]
+    judged = BoxMasses(
+        accepted[0] + slab.below[0],
+        accepted[1] + slab.below[1],
+        np.stack(accepted[2:]) + slab.below[2:, None],
+        begun[0] - accepted[0],
+        begun[1] - done[0],
+        begun[2] - done[1],
+    )
+    alive = judge(problem, masses.prices, best, judged, ties=True, slack=0.0).alive
+    if not alive.any():
+        return []
+    before = np.concatenate([[0], np.cumsum(alive)])
+    crosses = before.take(stop) > before.take(np.minimum(first, stop))
+    drift = (
+        float(np.abs(u0 + t1 * w0 - lean - (u0 + t0 * w0))[crosses].mean()) if crosses.any() else 0
+    )
+    extent = (u1 - u0 + (t0 + t1) / 2 * (w1 - w0))[crosses]
+    if not crosses.any() or drift <= _DRIFT * float(extent.mean()):
+        opened[slab.cells[crosses]] = True
+        return []
+    ends = np.flatnonzero(alive)
+    floor, ceiling = bottom + ends[0] * step, bottom + (ends[-1] + 1) * step
+    inside = (stop > ends[0]) & (first <= ends[-1])
+    below = slab.cells[stop <= ends[0]]
+    base = slab.below + [row[below].sum() for row in (masses.id, masses.loss, *masses.ood)]
+    middle, half = (t0 + t1) / 2, lean / 2
+    kept = slab.cells[inside]
+    return [
+        _Band((t0, middle), (floor, floor + half), (ceiling, ceiling + half), kept, base),
+        _Band(
+            (middle, t1), (floor + half, floor + lean), (ceiling + half, ceiling + lean), kept, base
+        ),
+    ]
+
+
+class _RunningSums(NamedTuple):
+    cells: IntArray
+    first: IntArray
+    stop: IntArray
+    number: int
+
+    def __call__(self, row: FloatArray, place: IntArray) -> FloatArray:
+        """Return what lies before each strip, given the strip from which a cell does."""
+        total = np.bincount(place, row.take(self.cells), minlength=self.number + 1)
+        return np.cumsum(total[: self.number])

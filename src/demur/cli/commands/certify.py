@@ -37,7 +37,7 @@ from demur.cli.printing import (
 from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids
 from demur.cli.saved import SavedRule, opened, refuse_in_stream, refuse_share, work_data
 from demur.core.fingerprint import share_of_tuning_rows, warn_of_share
-from demur.core.paper_models import TprFprModel
+from demur.core.models import TprFprModel
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample

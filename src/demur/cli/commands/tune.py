@@ -48,11 +48,10 @@ from demur.cli.resampling import (
     tune_promised,
 )
 from demur.cli.saved import refuse_beside_learn, refuse_in_stream, tune_stream
-from demur.core.box import BoxRule
 from demur.core.card import point_data
 from demur.core.program import Number as Bound
 from demur.core.rates import OperatingPoint, evaluate
-from demur.core.rule import Rule, rule_data
+from demur.core.rule import BoxRule, Rule, rule_data
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.tuning.result import Tuning

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from demur.core.bins import Axis
-from demur.core.box import BoxRule
 from demur.core.columns import ID_NAMES, check_names, match_name
-from demur.core.rule import Rule
+from demur.core.rule import BoxRule, Rule
 from demur.core.sample import POOLED_NAME
 from demur.core.source import Measure, Rows, Sides
 from demur.errors import InvalidInputError
