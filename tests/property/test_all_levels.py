@@ -43,11 +43,20 @@ def heights(segments, rates, total):
     return found
 
 
+def lattice_sample(rng):
+    """Return decimals, of which many lie on one line."""
+    (n_id, n_ood), side = rng.integers(3, 60, 2), int(rng.integers(2, 30))
+    shift = rng.integers(0, side // 2 + 1)
+    id_scores, ood_scores = rng.integers(0, side, (n_id, 2)), rng.integers(0, side, (n_ood, 2))
+    return dm.Sample(id_scores / 10, rng.random(n_id) < 0.4, (ood_scores + shift) / 10)
+
+
 @needs_compiled
+@pytest.mark.parametrize("draw", [random_sample, lattice_sample])
 @pytest.mark.parametrize("seed", range(CASES))
-def test_best_rate_at_every_ood_mass_is_that_of_all_pairs(seed):
+def test_best_rate_at_every_ood_mass_is_that_of_all_pairs(seed, draw):
     rng = np.random.default_rng(seed)
-    sample = random_sample(rng)
+    sample = draw(rng)
     prepared = prepare(sample)
     rates, total = Rates(prepared.points.totals), sample.n_ood
     plain = _best_at_equal_fpr(prepared.points, lambda nI, L: rates.ccr(nI, L, "accepted"), None)

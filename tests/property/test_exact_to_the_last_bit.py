@@ -175,3 +175,31 @@ def test_a_constant_beside_a_score_changes_nothing(constant, other, first):
             except dm.InfeasibleError:
                 points.append(None)
         assert points[0] == points[1]
+
+
+@pytest.mark.parametrize("rows", [600, 1700])
+@pytest.mark.parametrize("digits", [1, 2])
+@pytest.mark.parametrize("seed", range(max(1, CASES // 120)))
+def test_frontiers_of_decimals_are_what_tune_finds_on_either_engine(
+    rows, digits, seed, monkeypatch
+):
+    rng = np.random.default_rng([rows, digits, seed])
+    id_, ood = (rng.normal(at, 1, (rows // 2, 2)).round(digits) for at in (0, 0.8))
+    sample = dm.Sample(id_, rng.random(rows // 2) < 0.1 + 0.2 * (id_[:, 0] > 0.5), ood)
+    tprs, fprs = np.linspace(0.1, 1, 7).round(3), np.linspace(0, 1, 7).round(3)
+    found = {}
+    for name in [name for name in NAMES if name == "numpy" or compiled.AVAILABLE]:
+        monkeypatch.setenv(VARIABLE, name)
+        frontier = dm.frontier(sample, min_tpr=tprs, max_fpr=fprs)
+        masses = frontier.accepted_id, frontier.accepted_ood, frontier.accepted_loss
+        found[name] = np.stack(masses)
+    for masses in found.values():
+        np.testing.assert_array_equal(masses, found["numpy"])
+    ready = dm.prepare(sample)
+    for i, j in rng.integers(0, 7, (6, 2)):
+        try:
+            point = dm.tune(ready, dm.TprFprModel(tprs[i], fprs[j])).point
+            expected = point.accepted_id, point.accepted_ood, point.accepted_loss
+        except dm.InfeasibleError:
+            expected = (np.nan,) * 3
+        np.testing.assert_array_equal(found["numpy"][:, i, j], expected)

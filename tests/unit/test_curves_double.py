@@ -47,7 +47,7 @@ def rows(sample):
     return [tuple(map(Fraction, row)) for row in finite], Fraction(u.sum()), Fraction(v.sum())
 
 
-def directions(points, ties=True):
+def directions(points):
     """One direction for every order of the points, the axes, and those that tie points."""
     critical = {
         (b[0] - a[0]) / (a[1] - b[1])
@@ -57,7 +57,7 @@ def directions(points, ties=True):
     }
     edges = [Fraction(0), *sorted(critical)]
     between = [(a + b) / 2 for a, b in pairwise(edges)] + [edges[-1] + 1]
-    mus = between + (sorted(critical) if ties else [])
+    mus = between + sorted(critical)
     return [(Fraction(1), mu) for mu in mus] + [(1, 0), (0, 1)]
 
 
@@ -169,7 +169,7 @@ def test_risk_coverage_curve_is_the_smallest_risk_at_each_coverage(seed, max_fpr
 def test_ccr_fpr_curve_is_the_largest_rate_at_equal_fpr(seed, per):
     sample = SAMPLES[seed]
     points, total_id, total_ood = rows(sample)
-    paths = [swept(points, d) for d in directions(points, ties=False)]
+    paths = [swept(points, d) for d in directions(points)]
 
     def rate(nI, L):
         if per == "all":

@@ -88,6 +88,10 @@ class Frame(NamedTuple):
             np.rint(points, out=points)
         return np.asarray(points)
 
+    def scores(self, points: _Floats) -> _Floats:
+        """Return the scores of points, shape (..., 2)."""
+        return np.asarray((points + np.array(self.shift)) / np.array(self.divisor))
+
     def weights(self, weights: _Floats) -> _Floats:
         """Return weights of points as weights of scores, the larger of them 1 in size."""
         scaled = weights * np.array(self.divisor)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ _Bools = npt.NDArray[np.bool_]
 _OPEN, _UNABLE = -2, -1
 # How many points around the boundary are looked at before all of them are.
 _NEARBY = 2048
+_EPS = float(np.finfo(np.float64).eps)
 # Cutting planes end by themselves, unless rounding makes two points take turns.
 _ROUNDS = 64
 
@@ -169,6 +171,71 @@ def pivot_cells(points: Merged) -> Iterator[PivotCells]:
                 [_running(part, dx <= 0, crossing, sign)[keep] for part in points.extra], np.int64
             ),
         )
+
+
+class Meetings(NamedTuple):
+    """Lines between the axes through a pivot and others, no pivot before it; one row each."""
+
+    pivot: int
+    other: _Ints
+    """The last point on the line."""
+    id: _Ints
+    """Masses below the line, ..."""
+    ood: _Ints
+    loss: _Ints
+    id_on: _Ints
+    """... and on it."""
+
+
+def meetings(points: Merged) -> Iterator[Meetings]:
+    """Enumerate the lines that meet three points or more, of which there are pivots and others.
+
+    A half-plane that ends just below such a line ends below all its points at once. Beside its
+    direction some of them come first, whichever way it is turned.
+    """
+    x, y = points.x, points.y
+    for i in np.flatnonzero(points.id > 0):
+        dx, dy = x - x[i], y - y[i]
+        leaves = (dx < 0) & (dy > 0)
+        crossing = np.flatnonzero(leaves | ((dx > 0) & (dy < 0)))
+        mu = dx[crossing] / -dy[crossing]
+        order = np.lexsort((dx[crossing], mu))
+        mu, crossing = mu[order], crossing[order]
+        first = np.flatnonzero(np.append(True, mu[1:] != mu[:-1])[: len(mu)])
+        if len(first) == 0:
+            continue
+        at_first = (dx < 0) | ((dx == 0) & (dy <= 0))
+        sign = np.where(leaves[crossing], -1, 1)
+
+        def on(mass: _Ints, crossing: _Ints = crossing, first: _Ints = first) -> _Ints:
+            return np.asarray(np.add.reduceat(mass[crossing], first))
+
+        own = points.ood.sum(axis=0)
+        # Of two points one comes first on either side, unless each has masses of both kinds.
+        few = (np.diff(np.append(first, len(mu))) == 1) & ((on(points.id) == 0) | (own[i] == 0))
+        several = ~few & (on(points.id * leaves) == 0) & (on(own) > 0)
+        id_, ood, loss = (
+            (_running(mass, at_first, crossing, sign)[first] - mass[i] - on(mass * leaves))[several]
+            for mass in (points.id, own, points.loss)
+        )
+        id_on = (points.id[i] + on(points.id))[several]
+        last = np.append(first[1:], len(crossing)) - 1
+        yield Meetings(int(i), crossing[last][several], id_, ood, loss, id_on)
+
+
+def sides_of_line(points: Merged, i: int, j: int) -> _Ints:
+    """Return on which side of the line through two points each point lies, exactly: -1, 0 or 1."""
+    x, y = points.x, points.y
+    step, fall = x[j] - x[i], y[i] - y[j]
+    side = (x - x[i]) * fall + (y - y[i]) * step
+    size = (np.abs(x) + abs(x[i])) * fall + (np.abs(y) + abs(y[i])) * step
+    found: _Ints = np.sign(side).astype(np.int64)
+    (xi, yi), (xj, yj) = ((Fraction(float(x[k])), Fraction(float(y[k]))) for k in (i, j))
+    for k in np.flatnonzero(np.abs(side) <= 16 * _EPS * size):
+        xk, yk = Fraction(float(x[k])), Fraction(float(y[k]))
+        exactly = (xk - xi) * (yi - yj) + (yk - yi) * (xj - xi)
+        found[k] = (exactly > 0) - (exactly < 0)
+    return found
 
 
 def _running(mass: _Ints, at_first: _Bools, crossing: _Ints, sign: _Ints) -> _Ints:

@@ -17,6 +17,8 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels import reference
+from demur._kernels.engines import Frame
+from demur.core.columns import combine
 from demur.core.points import Points
 from demur.core.sample import Sample
 from demur.metrics.areas import (
@@ -233,17 +235,40 @@ def _swept(points: Points, direction: tuple[float, ...]) -> _CandidateSegments:
 def _beside_ood(points: Points, settled: bool) -> Iterator[_CandidateSegments]:
     """Yield the rules that stop just below an OOD point."""
     chart = quarters(DIRECTION_SETS["nonneg"])[0]
-    x, y = chart.coordinates(points.scores)
+    frame = Frame.of(points.scores)
+    x, y = chart.coordinates(frame.points(points.scores))
     # Pivots are the points with mass in the first place: here OOD.
     merged = reference.merge(x, y, points.ood.sum(axis=0), points.id[None], points.loss)
     for cells in reference.pivot_cells(merged):
         pivot = cells.pivot
         start = cells.id - merged.id[pivot]
         nI, L = cells.ood[0] - merged.ood[0, pivot], cells.loss - merged.loss[pivot]
-        lines = _below(cell_lines(chart, merged, cells))
+        lines = _below(cell_lines(chart, frame, merged, cells))
         if settled:
             lines = settled_lines(points, lines, nI, start, L, "nonneg")
         yield _CandidateSegments(start, cells.id, nI, start, L, lines)
+    for met in reference.meetings(merged):
+        lines = _below_meeting(frame, merged, met)
+        lines = settled_lines(points, lines, met.ood, met.id, met.loss, "nonneg")
+        yield _CandidateSegments(met.id, met.id + met.id_on, met.ood, met.id, met.loss, lines)
+
+
+def _below_meeting(frame: Frame, merged: reference.Merged, met: reference.Meetings) -> Lines:
+    """Return lines just below those that meet several OOD points."""
+    scores = frame.scores(np.column_stack([merged.x, merged.y]))
+
+    def below(row: int) -> FloatArray:
+        first, last = met.pivot, int(met.other[row])
+        side = reference.sides_of_line(merged, first, last)
+        if int(merged.id[side == 0].sum()) != met.id_on[row]:
+            # Only rounding made them meet.
+            return np.full(3, np.nan)
+        fall, step = merged.y[first] - merged.y[last], merged.x[last] - merged.x[first]
+        weights = frame.weights(np.array([fall, step]))
+        values = combine(weights, scores)
+        return np.append(weights, values[side < 0].max(initial=-np.inf))
+
+    return lambda rows: np.array([below(int(row)) for row in rows]).reshape(-1, 3)
 
 
 def _below(lines: Lines) -> Lines:

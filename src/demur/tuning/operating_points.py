@@ -18,7 +18,7 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels import reference
-from demur._kernels.engines import Optima
+from demur._kernels.engines import Frame, Optima
 from demur.core.columns import combine, midway
 from demur.core.points import Points
 from demur.core.program import Totals
@@ -269,11 +269,13 @@ def operating_points(
         for direction in swept_directions(points, directions, search):
             yield _swept(points, direction)
         return
+    frame = Frame.of(points.scores)
+    searched = frame.points(points.scores)
     for chart in quarters(DIRECTION_SETS[str(directions)]):
-        x, y = chart.coordinates(points.scores)
-        merged = reference.merge(x, y, points.id, points.ood, points.loss)
+        merged = reference.merge(*chart.coordinates(searched), points.id, points.ood, points.loss)
         for cells in reference.pivot_cells(merged):
-            batch = RuleBatch(cells.id, cells.ood, cells.loss, cell_lines(chart, merged, cells))
+            lines = cell_lines(chart, frame, merged, cells)
+            batch = RuleBatch(cells.id, cells.ood, cells.loss, lines)
             if settled:
                 total = cells.ood.sum(axis=0)
                 lines = settled_lines(points, batch.lines, batch.id, total, batch.loss, directions)
@@ -305,14 +307,17 @@ def sweep_along(points: Points, direction: tuple[float, ...]) -> tuple[reference
     return swept, midway(swept.value, np.append(swept.value[1:], np.inf)[: len(swept.value)])
 
 
-def cell_lines(chart: Quarter, merged: reference.Merged, cells: reference.PivotCells) -> Lines:
+def cell_lines(
+    chart: Quarter, frame: Frame, merged: reference.Merged, cells: reference.PivotCells
+) -> Lines:
     """Return the lines through the pivot, one amid the directions of each cell."""
     axes = np.array([chart.start, chart.stop], float)
-    x, y = merged.x[cells.pivot], merged.y[cells.pivot]
+    pivot = frame.scores(np.array([merged.x[cells.pivot], merged.y[cells.pivot]]) @ axes)
 
     def lines(rows: IntArray) -> FloatArray:
-        weights = reference.weights_between(cells.low[rows], cells.high[rows])
-        return np.column_stack([weights @ axes, reference.along(weights.T, x, y)])
+        between = reference.weights_between(cells.low[rows], cells.high[rows])
+        weights = frame.weights(between @ axes)
+        return np.column_stack([weights, reference.along(weights.T, *pivot)])
 
     return lines
 

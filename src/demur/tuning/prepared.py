@@ -138,7 +138,8 @@ class Prepared:
         """Return the largest share of correct ID at every OOD mass; losses are 0 or 1 per mass."""
         points = self.points
         ood, correct = points.ood.sum(axis=0), points.id - points.loss
-        tree = self._engine.reweight(self._grown(), ood, points.loss[None], correct)
+        wrong = points.loss[None]
+        tree = self._engine.reweight(self._grown(), ood, wrong, correct, wrong)
         return self._engine.equal_fpr(tree, allowed.quarters, gap=gap)
 
     def equals(self, allowed: DirectionSet, masses: IntArray) -> tuple[IntArray, FloatArray] | None:

@@ -7,8 +7,11 @@
  *
  *     (correct + crossing correct) / (correct + crossing correct + wrong),
  *
- * and it matters only if that beats, by more than the gap, what is known for one of the levels
- * from its certain OOD mass on to the last that its crossing OOD mass allows.
+ * or 0 if nothing but wrong ID crosses it (the extra mass is that of wrong ID once more, since of
+ * OOD sets the crossing part is not known). It matters only if that beats, by more than the gap,
+ * what is known for one of the levels from its certain OOD mass on to the last that its crossing
+ * OOD mass allows. Of whole points many lines may meet: the set below all of them serves the
+ * levels of all of them, though only in that direction (see leaf.c).
  *
  * As in frontier.c the search is repeated with ever smaller gaps. Cuts are put a little beside
  * the lines (see split.c): a line along a cut would belong to neither part.
@@ -51,6 +54,8 @@ static int judge_equal_fpr(Search *s, Box *box, const int64_t *sums)
     const EqualFpr *e = s->frontier;
     int64_t first = sums[OOD_MASS], crossing = box->crossing.id;
     double most = rate_of(sums[CORRECT] + box->crossing.loss, sums[WRONG]);
+    /* Where no ID row is certain a wrong one makes the rate 0, which is more than none. */
+    if (most < 0 && sums[s->extra_at] > 0) most = 0;
     box->merit = -most;
     if (crossing == 0 || most < 0) return HOPELESS;
     return beats_any(e, first, first + crossing, most - e->gap) ? PROMISING : HOPELESS;

@@ -293,6 +293,41 @@ static void try_thresholds(Search *s, const Box *box, const int64_t *sums)
     }
 }
 
+/* Whether lines of whole points have the same value at t. */
+static int meet(const Line *a, const Line *b, double t)
+{
+    double dx = a->x - b->x, dy = a->y - b->y;
+    return fabs(dx + t * dy) <= SAME * (fabs(dx) + t * fabs(dy));
+}
+
+/* See to the set below the lines from position k to before `end`, which meet at t. It ends below
+ * all of them at once; beside t, others of them may come before those that count. */
+static void try_meeting(Search *s, const Box *box, int64_t k, int64_t end, double t)
+{
+    const Line *below = k > 0 ? s->line + s->order[k - 1] : NULL, *above = s->line + s->order[k];
+    const int64_t *row = s->prefix + k * s->tree->width;
+    double low = edge_at(&box->zone.floor, t), high = line_at(above, t);
+    s->rim = 0;
+    for (int64_t j = k; j < end; j++) s->rim += s->line[s->order[j]].mass[ID];
+    /* Outside the zone other lines may come before them. */
+    if (!s->rim || high > edge_at(&box->zone.ceiling, t) || !s->wanted(s, row)) return;
+    if (below && line_at(below, t) < low) below = NULL;
+    if (below) low = line_at(below, t);
+    double v = low + (high - low) / 2;
+    if (low <= v && v < high) take_verified(s, &s->chart[box->chart], t, v, row, below, above);
+}
+
+/* See to all lines that meet at t. */
+static void try_meetings(Search *s, const Box *box, double t)
+{
+    if (!s->beside || !s->tree->whole) return;
+    for (int64_t k = 0, end; k < box->count; k = end) {
+        end = k + 1;
+        while (end < box->count && meet(s->line + s->order[end - 1], s->line + s->order[end], t)) end++;
+        if (end - k > 1) try_meeting(s, box, k, end, t);
+    }
+}
+
 /* See to the set of the k lowest lines, whose rim has not changed since s->since[k]. */
 static void try_prefix(Search *s, const Box *box, int64_t k, double t)
 {
@@ -323,9 +358,8 @@ static void begin_prefix(Search *s, int64_t k, double t)
     s->since[k] = t;
 }
 
-static void begin_walk(Search *s, const Box *box, const int64_t *sums)
+static void begin_walk(Search *s, const Box *box, const int64_t *sums, double t)
 {
-    double t = box->zone.t[0];
     sort_lines(s->line, t, s->order, s->spare, box->count);
     memcpy(s->prefix, sums, (size_t)s->tree->width * sizeof *sums);
     s->settled[0] = 0;
@@ -342,6 +376,7 @@ static void begin_walk(Search *s, const Box *box, const int64_t *sums)
 static void swap_lines(Search *s, const Box *box, int64_t k, double t)
 {
     for (int64_t set = k; set <= k + 2; set++) try_prefix(s, box, set, t);
+    try_meetings(s, box, t);
     int32_t lower = s->order[k];
     s->order[k] = s->order[k + 1];
     s->order[k + 1] = lower;
@@ -388,12 +423,14 @@ int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
         try_thresholds(s, box, sums);
         return 1;
     }
-    begin_walk(s, box, sums);
+    begin_walk(s, box, sums, t);
+    try_meetings(s, box, t);
     int64_t before = -2;
     for (int64_t step = 0; step <= crossings; step++) {
         int64_t next = first_crossing(s->crossing, box->count - 1, end);
         if (next < 0) {
             for (int64_t k = 0; k <= box->count; k++) try_prefix(s, box, k, end);
+            try_meetings(s, box, end);
             return 1;
         }
         /* Neighbours that change places at about the same t may do so in another order. */
@@ -405,4 +442,16 @@ int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
         swap_lines(s, box, next, t);
     }
     return 0;
+}
+
+void try_vertex(Search *s, const Box *box, const int64_t *sums)
+{
+    load_lines(s, box);
+    for (int64_t k = 1; k < box->count; k++) {
+        double t = (s->line[k].x - s->line[0].x) / (s->line[0].y - s->line[k].y);
+        if (!(t >= box->zone.t[0] && t <= box->zone.t[1])) continue;
+        begin_walk(s, box, sums, t);
+        try_meetings(s, box, t);
+        return;
+    }
 }

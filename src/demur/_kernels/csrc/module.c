@@ -239,8 +239,8 @@ static PyObject *equal_fpr(PyObject *self, PyObject *args)
     if (!takes(args, k + 6) || read_tree(&b, args, &tree) ||
         !(quarter = read_quarters(&b, args, k, &quarters)))
         goto done;
-    if (tree.sets != 1) {
-        PyErr_SetString(PyExc_ValueError, "equal_fpr needs one set");
+    if (tree.sets != 1 || tree.extra != 1) {
+        PyErr_SetString(PyExc_ValueError, "equal_fpr needs one set and one extra mass");
         goto done;
     }
     e.gap = real_number(args, k + 1);

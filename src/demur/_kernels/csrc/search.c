@@ -201,7 +201,13 @@ static int visit_box(Search *s, int64_t *sums)
     int insist = stubborn(&box), done = settle(s, &box, sums, crossings_worth(s, &box));
     if (done) return done < 0 ? -1 : 0;
     if (too_low(s, &box)) {
-        if (s->tree->whole || box.zone.t[0] == box.zone.t[1]) return 0;
+        int single = box.zone.t[0] == box.zone.t[1];
+        if (single || (s->tree->whole && !s->beside)) return 0;
+        if (s->tree->whole && box.nodes == 0) {
+            if (reserve_lines(s, box.count)) return -1;
+            try_vertex(s, &box, sums);
+            return 0;
+        }
         /* Its items may be nodes that could be opened. */
         if (box.nodes == 0) return set_aside(s, &box, sums);
     }

@@ -183,6 +183,8 @@ int lines_cross(const Search *s, const Box *box);
  * are found, or ruled out, in the box that holds their right end. */
 int is_fan(Search *s, const Box *box);
 int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings);
+/* See to the set below lines that meet in a box which is hardly more than that point. */
+void try_vertex(Search *s, const Box *box, const int64_t *sums);
 void count_half_plane(const Tree *tree, const double *weight, double v, int64_t *row);
 
 /* stack.c */
