@@ -288,8 +288,8 @@ WRONG = {
         "read into memory",
     ),
     "holdout of a stream": (
-        ["tune", "lake", *PAIR, *ROLES, *BOUNDS, "--holdout", ".3"],
-        "--holdout needs the rows in memory",
+        ["tune", "lake", *PAIR, *ROLES, *BOUNDS, "--holdout", ".3", "--holdout-by", "chance"],
+        "--holdout-by chance deals rows in memory",
     ),
     # Rows that made the rule.
     "certified on the rows that made it": (

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from commands import make_table, rates, rows_of, run, write_table
@@ -139,7 +140,11 @@ def test_trouble_in_the_tenth_file(tmp_path, damage, words):
     [
         (["lake", *COLUMNS, *BOUNDS, "--memory", "2 bananas"], "is not a size such as 2GB"),
         (["lake", *COLUMNS, *BOUNDS, "--memory", "1kB"], "too little"),
-        (["lake", *COLUMNS, *BOUNDS, "--holdout", ".3"], "--holdout needs the rows in memory"),
+        (
+            ["lake", *COLUMNS, *BOUNDS, "--holdout", ".3", "--holdout-by", "chance"],
+            "--holdout-by chance deals rows in memory",
+        ),
+        (["lake", *COLUMNS, *BOUNDS, "--holdout-by", "hash"], "--holdout-by is about --holdout"),
         (["lake", *BOUNDS, "--loss", "is_wrong", "--ood", "is_ood"], "--scores is needed"),
         (["nothing/*.parquet", *COLUMNS, *BOUNDS], "no file matches"),
     ],
@@ -148,3 +153,64 @@ def test_usage(lake, arguments, message):
     done = run(lake, "tune", *arguments)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split()), done.stderr
+
+
+HELD = ["--holdout", ".3", "--seed", "5"]
+
+
+@pytest.mark.parametrize("by", [[], ["--id", "image"], ["--id", "patient"]])
+def test_a_hash_holds_out_the_same_rows_on_every_engine(lake, by):
+    table = pa.parquet.read_table(lake / "all.parquet")
+    patient = np.random.default_rng(2).integers(0, 400, table.num_rows)
+    names = pa.array([f"0{k}" for k in range(table.num_rows)])
+    for name, column in {"patient": pa.array(patient), "image": names}.items():
+        if name not in table.column_names:
+            table = table.append_column(name, column)
+    write_table(table, lake / "ids.parquet")
+    pa.csv.write_csv(table, lake / "ids.csv")
+    given = [*COLUMNS, *BOUNDS, *HELD, *by]
+    # What is text in one kind of file may be numbers in another, so each by itself.
+    for file, others in (("ids.parquet", ["duckdb", "dask"]), ("ids.csv", ["duckdb"])):
+        here = tuned(lake, file, *given, "--holdout-by", "hash")
+        assert 0.2 < here["held_out"]["rows"]["id"] / 2400 < 0.4
+        for engine in others:
+            there = tuned(lake, file, *given, "--engine", engine)
+            assert same_point(here, there)
+            assert here["held_out"] == there["held_out"]
+            assert there["work"]["engine"] == engine and there["work"]["passes"] > 5
+
+
+def test_promises_and_pages_of_rows_that_stay_where_they_are(lake):
+    given = [*COLUMNS, *BOUNDS, *HELD]
+    done = run(lake, "tune", "lake", *given, "--guarantee", ".9", "--json", "-o", "g.json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    here = tuned(lake, "all.parquet", *given, "--holdout-by", "hash")
+    assert found["held_out"]["rows"] == here["held_out"]["rows"]
+    assert found["work"]["rows_fetched"] == 3600 and found["guarantee"]["confidence"] == 0.9
+    for command in (["tune", "lake", *given, "--report", "t.html"], ["report", "lake", *given]):
+        output = [] if command[0] == "tune" else ["-o", "r.html"]
+        done = run(lake, *command, *output, "--force")
+        assert done.returncode == 0, done.stderr
+    page = (lake / "r.html").read_text()
+    assert f"{here['held_out']['rows']['id']:,} ID" in page
+    assert f"{here['held_out']['rows']['id']:,} ID" in (lake / "t.html").read_text()
+
+
+def test_rows_that_memory_cannot_hold_are_drawn_and_that_is_said(lake):
+    rng = np.random.default_rng(8)
+    n = 200_000
+    table = pa.table(
+        {
+            "msp": rng.normal(size=n),
+            "is_wrong": rng.integers(0, 2, n),
+            "is_ood": rng.random(n) < 0.5,
+        }
+    )
+    pa.parquet.write_table(table, lake / "wide.parquet")
+    given = ["wide.parquet", "--scores", "msp", "--loss", "is_wrong", "--ood", "is_ood"]
+    given += ["--min-tpr", ".3", "--engine", "duckdb", "--memory", "50MB"]
+    done = run(lake, "tune", *given, "--guarantee", ".9", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "the promise rests on" in done.stderr and "drawn by a hash of 200,000" in done.stderr
+    assert 80_000 < json.loads(done.stdout)["work"]["rows_fetched"] < 86_000

@@ -81,6 +81,7 @@ def _pushed_to_polars():
 
         _collect = PolarsSource._collect
         _thinned = PolarsSource._thinned
+        _with_key = PolarsSource._with_key
 
         def _keys(self, key):
             return pl.LazyFrame({"key": key})

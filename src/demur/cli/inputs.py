@@ -22,6 +22,7 @@ from demur.core.columns import (
     listing,
     numbers,
 )
+from demur.core.drawing import hashed_order, key_numbers
 from demur.core.sample import Sample
 from demur.core.source import MEMORY
 from demur.errors import InvalidInputError
@@ -246,6 +247,12 @@ class ScoreTable:
         if held is None:
             return self.sample(scores), None
         return self.sample(scores, ~held), self.sample(scores, held)
+
+    def hashed(self, key: str | None) -> list[FloatArray]:
+        """Return the columns that rows are drawn by: their ids, or else the scores."""
+        if key is not None:
+            return [key_numbers(self.columns[key], key)]
+        return [numbers(self.columns, "--scores", name) for name in hashed_order(self.tuned_scores)]
 
     def ids(
         self, column: str | None, held: BoolArray | None = None

@@ -25,12 +25,14 @@ from demur.cli.options import (
     option,
     seed_option,
 )
-from demur.cli.output import Progress
+from demur.cli.output import Progress, caution
 from demur.core.column_sample import ood_rows
+from demur.core.drawing import RowDraw, share_drawn_together, split
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.program import exact
 from demur.core.sample import Sample
+from demur.core.source import ScoreSource
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.tuning.result import Grid
 
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
     from demur.guarantees.splits import Groups
 
 
+# Share of rows with the scores of others from which on a hash of scores makes a poor split.
+_MANY_ALIKE = 0.1
+
+
 @dataclass(frozen=True, slots=True)
 class HoldoutOptions:
     """Which rows are kept for an honest estimate."""
@@ -48,26 +54,55 @@ class HoldoutOptions:
     holdout: Bound | None
     seed: int
     group: str | None
+    holdout_by: Literal["chance", "hash"] | None = None
 
-    def held(self, rows: ScoreTable) -> BoolArray | None:
-        """Return which rows are held out; None when none are."""
+    @property
+    def share(self) -> Fraction | None:
+        """The share to hold out; None when none is."""
         if self.holdout is None:
+            if self.holdout_by is not None:
+                raise click.UsageError("--holdout-by is about --holdout")
             return None
         share = exact("--holdout", self.holdout)
         if not 0 < share < 1:
             raise InvalidInputError(f"--holdout must be between 0 and 1, got {self.holdout}")
+        return share
+
+    def held(self, rows: ScoreTable) -> BoolArray | None:
+        """Return which rows are held out; None when none are."""
+        share = self.share
+        if share is None:
+            return None
         self._check_share(share, rows)
         length = len(rows.columns[rows.scores[0][0]])
+        if self.holdout_by == "hash":
+            draw = RowDraw.holdout(share, self.seed)
+            is_ood = ood_rows(rows.columns, rows.options.ood, length)[0]
+            return _not_one_sided(draw.keeps(rows.hashed(self.group), is_ood))
         strata = np.zeros(length, np.int64)
         for number, members in enumerate(
             ood_rows(rows.columns, rows.options.ood, length)[1].values()
         ):
             strata[members] = 1 + number
         groups = None if self.group is None else rows.columns[self.group]
-        held = held_out(strata, share, seed=self.seed, groups=groups)
-        if held.all() or not held.any():
-            raise InvalidInputError("--holdout leaves one side without rows: too few rows or ids")
-        return held
+        return _not_one_sided(held_out(strata, share, seed=self.seed, groups=groups))
+
+    def parts(self, source: ScoreSource) -> tuple[ScoreSource, ScoreSource | None]:
+        """Return the rows of a source to tune on, and those held out if any are."""
+        share = self.share
+        if share is None:
+            return source, None
+        if self.holdout_by == "chance":
+            raise click.UsageError(
+                "--holdout-by chance deals rows in memory: leave it out, or add --engine memory"
+            )
+        alike = 0.0 if self.group is not None else share_drawn_together(source)
+        if alike > _MANY_ALIKE:
+            caution(
+                f"about {alike:.0%} of the rows have the scores of another one and stay on its "
+                "side of the split: give --id, a column of ids"
+            )
+        return split(source, share, seed=self.seed)
 
     def _check_share(self, share: Fraction, rows: ScoreTable) -> None:
         """Refuse a share that leaves less than one row, or id, on a side."""
@@ -82,6 +117,12 @@ class HoldoutOptions:
                 )
 
 
+def _not_one_sided(held: BoolArray) -> BoolArray:
+    if held.all() or not held.any():
+        raise InvalidInputError("--holdout leaves one side without rows: too few rows or ids")
+    return held
+
+
 def holdout_options(group_help: str) -> Callable[[Command], Command]:
     """Return a decorator that adds the options of the split as `split`."""
     add = option("Held-out rows")
@@ -93,6 +134,12 @@ def holdout_options(group_help: str) -> Callable[[Command], Command]:
             add("--holdout", type=Number(), help="Tune on the rest, evaluate on this share."),
             seed_option("Held-out rows", "Seed of the split."),
             add("--id", "group", **column, help=group_help),
+            add(
+                "--holdout-by",
+                type=click.Choice(["chance", "hash"]),
+                help="chance: this very share of ID rows and of every OOD set; in memory the "
+                "default. hash, of --id or else of the scores: the same rows on every --engine.",
+            ),
         ],
     )
 

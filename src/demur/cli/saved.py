@@ -7,7 +7,7 @@ scores are read here too, and refused where they are not taken.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,19 +25,16 @@ from demur.cli.inputs import (
     read_deployed,
     read_rows,
 )
-from demur.cli.model_options import ModelOptions, SearchOptions
+from demur.cli.model_options import ModelOptions
 from demur.cli.output import Progress, caution, note
 from demur.core.card import SeenRanges
 from demur.core.columns import ScoreColumns
 from demur.core.fingerprint import share_of_tuning_rows, share_text
 from demur.core.models import RejectionModel
-from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
-from demur.core.source import Overview, ScoreSource
+from demur.core.source import ScoreSource
 from demur.core.wording import bound_text, sentence
 from demur.errors import InvalidInputError
-from demur.tuning.result import Tuning
-from demur.tuning.tune import tune
 
 if TYPE_CHECKING:
     from demur.learn import Learned
@@ -256,6 +253,7 @@ def opened(
     progress: Progress,
     *,
     about: int = 2,
+    key: str | None = None,
 ) -> Iterator[ScoreSource]:
     """Open DATA as a source, which will be asked for about so many passes."""
     from demur.sources.open import open_source
@@ -279,6 +277,7 @@ def opened(
             ood=data.ood or None,
             weight=data.weight or None,
             group=data.id_group or None,
+            key=key,
             confidence=confidence,
             memory=engine.memory,
             progress=progress.at,
@@ -298,49 +297,6 @@ def work_data(source: ScoreSource) -> dict[str, Any]:
     if work is None:
         return {}
     return {"work": {"engine": work.engine, "passes": work.passes, "rows_fetched": work.fetched}}
-
-
-def refuse_in_stream(given: Mapping[str, object]) -> None:
-    """Refuse options that need all rows in memory."""
-    for name, value in given.items():
-        if value is not None:
-            raise click.UsageError(
-                f"{name} needs the rows in memory: leave it out, or give --engine memory, which "
-                "reads folders, too; about 300 bytes a row are needed"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class StreamTuning:
-    """A rule tuned on a source, what it does there, and how much there is."""
-
-    tuned: Tuning
-    point: OperatingPoint
-    sizes: Overview
-    work: Mapping[str, Any]
-    """What the engine did, for --json."""
-
-
-def tune_stream(
-    engine: EngineOptions,
-    data: DataOptions,
-    scores: tuple[str, ...] | None,
-    confidence: tuple[str, ...],
-    options: ModelOptions,
-    search: SearchOptions,
-) -> StreamTuning:
-    """Tune on rows that stay where they are."""
-    with (
-        Progress("counting rows") as progress,
-        opened(engine, data, scores, confidence, progress, about=5) as source,
-    ):
-        model = options.one_model()
-        options.check_ood(sum(source.overview().ood_rows), data.ood)
-        tuned = tune(source, model, directions=search.directions, ood=search.fpr_of)
-        point = tuned.point
-        if options.prior is not None:
-            point = evaluate(tuned.rule, source, model=model, ood_prior=options.prior)
-        return StreamTuning(tuned, point, source.overview(), work_data(source))
 
 
 @contextmanager

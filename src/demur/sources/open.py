@@ -31,7 +31,7 @@ LOSSES = ("zero_one", "absolute")
 Missing = Literal["error", "drop"]
 """Rows that lack a value are refused, or left out."""
 
-SINGLE = ("loss", "correct", "label", "prediction", "ood", "weight", "group")
+SINGLE = ("loss", "correct", "label", "prediction", "ood", "weight", "group", "key")
 """Roles that one column has."""
 
 
@@ -51,6 +51,8 @@ class Roles:
     correct: str | None = None
     """1 where the prediction is right, 0 where it is wrong."""
     group: str | None = None
+    key: str | None = None
+    """What rows are drawn by, such as a patient; without it, their scores."""
 
     def __post_init__(self) -> None:
         if len(self.scores) not in (1, 2) or len(set(self.scores)) < len(self.scores):
@@ -104,6 +106,7 @@ def open_source(
     weight: str | None = None,
     confidence: str | Sequence[str] = (),
     group: str | None = None,
+    key: str | None = None,
     missing: Missing = "error",
     memory: int = MEMORY,
     engine: Engine = "duckdb",
@@ -121,6 +124,9 @@ def open_source(
     confidence
         Those of `scores` in which higher means *less* doubt: a name, or several. The rule is
         about the columns as they are.
+    key
+        Rows that agree in this column are drawn together, into one part of a split or one fold;
+        without it those with the same scores are.
     missing
         ``"error"`` refuses rows that lack a value, ``"drop"`` leaves them out.
     memory
@@ -144,6 +150,7 @@ def open_source(
         _names("confidence", confidence),
         correct,
         group,
+        key,
     )
     for argument, name in roles.used():
         if not isinstance(name, str):

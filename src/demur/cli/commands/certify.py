@@ -35,7 +35,8 @@ from demur.cli.printing import (
     verdict,
 )
 from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids
-from demur.cli.saved import SavedRule, opened, refuse_in_stream, refuse_share, work_data
+from demur.cli.saved import SavedRule, opened, refuse_share, work_data
+from demur.cli.streamed import refuse_in_stream
 from demur.core.fingerprint import share_of_tuning_rows, warn_of_share
 from demur.core.models import TprFprModel
 from demur.core.program import Number as Bound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,15 @@ import click
 from click.core import ParameterSource
 
 from demur._arrays import BoolArray
-from demur.cli.inputs import DataOptions, ScoreTable, data_options, read_deployed, read_rows
+from demur.cli.inputs import (
+    DataOptions,
+    EngineOptions,
+    ScoreTable,
+    data_options,
+    engine_options,
+    read_deployed,
+    read_rows,
+)
 from demur.cli.model_options import ModelOptions, SearchOptions, model_options, search_options
 from demur.cli.options import (
     Chance,
@@ -40,6 +48,7 @@ from demur.cli.resampling import (
     tune_promised,
 )
 from demur.cli.saved import SavedRule, refuse_learned
+from demur.cli.streamed import PAGE_BYTES, bring_rows, refuse_in_stream
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule
@@ -171,6 +180,7 @@ def command_line(
         "--openood-id": data.openood_id,
         "--openood-ood": ",".join(data.openood_ood or ()),
         "--holdout": None if split.holdout is None else str(split.holdout),
+        "--holdout-by": split.holdout_by,
         "--seed": str(split.seed) if split.holdout is not None and split.seed else None,
         "--id": split.group if split.holdout is not None else None,
     }
@@ -350,6 +360,7 @@ _shown = option("Report")
         _shown("--max-loss", type=Number(), help="Largest possible loss, if it is not 0/1."),
     ],
 )
+@engine_options()
 @output_options("Write the page to this HTML file; without it, print the report as text.")
 def command(
     data: DataOptions,
@@ -363,6 +374,7 @@ def command(
     per_id: PerId | None,
     resampling: ResamplingOptions,
     options: ReportOptions,
+    engine: EngineOptions,
     out: OutputOptions,
 ) -> None:
     """Tune a rule for the rows of DATA and report on it.
@@ -370,6 +382,7 @@ def command(
     The page is one file that works offline: the decision, its numbers with intervals, what to
     beware of, what can be promised, and an explorer of all other bounds. Exit code 3: no rule
     meets the bounds; with -o the page shows what is attainable, and the rule that comes nearest.
+    Of more rows than fit in --memory, the page shows as many as do, drawn by a hash.
     """
     if like is not None:
         saved = SavedRule.load(like, scores, confidence)
@@ -380,19 +393,29 @@ def command(
     )
     promise.check(search, resampling, held=split.holdout is not None)
     out.check(inputs=[*data.inputs, *([like] if like else [])])
-    wanted = [scores, *options.compare] if scores else []
-    rows = read_rows(data, wanted, confidence=confidence, group=split.group)
-    if promise.guarantee is not None:
-        refuse_repeated_ids(rows, split.group, per_id)
+    work: Mapping[str, Any] = {}
+    if engine.streams(data):
+        refuse_in_stream({"--compare": options.compare or None, "--per-id": per_id})
+        refuse_in_stream({"--id beside --guarantee": promise.guarantee and split.group})
+        brought = bring_rows(
+            *(engine, data, scores, confidence, split), what="the page", row_bytes=PAGE_BYTES
+        )
+        rows, held, work = brought.rows, brought.held, brought.work
+        listed = None
+    else:
+        wanted = [scores, *options.compare] if scores else []
+        rows = read_rows(data, wanted, confidence=confidence, group=split.group)
+        if promise.guarantee is not None:
+            refuse_repeated_ids(rows, split.group, per_id)
+        held, listed = split.held(rows), split.group
     names = rows.tuned_scores
-    held = split.held(rows)
     train, test = rows.split(names, held)
     model.check_ood(train.n_ood, rows.options.ood)
     tuning, unmet = tune_or_nearest(train, asked, search, as_json=out.as_json)
     if unmet is not None and out.output is None:
         with infeasible_as_json(out.as_json):
             raise unmet
-    ids = rows.ids(split.group, held)
+    ids = rows.ids(listed, held)
     contents = PageContents(
         title=options.title or page_title(data),
         level=float(resampling.level),
@@ -412,7 +435,7 @@ def command(
         ),
         methods=methods(rows, held),
         ids=ids,
-        held_out_ids=None if held is None else rows.ids(split.group, ~held),
+        held_out_ids=None if held is None else rows.ids(listed, ~held),
         command=command_line(data, names, confidence, split),
         unmet=unmet,
     )
@@ -425,7 +448,8 @@ def command(
             note(f"the report, of what is attainable, is in {out.path}")
         with infeasible_as_json(out.as_json and not out.on_stdout):
             raise unmet
-    _result(report, out).show(as_json=out.as_json, beside=out.on_stdout)
+    result = _result(report, out)
+    replace(result, data={**result.data, **work}).show(as_json=out.as_json, beside=out.on_stdout)
 
 
 def _result(report: Report, out: OutputOptions) -> Result:

@@ -47,7 +47,14 @@ from demur.cli.resampling import (
     refuse_repeated_ids,
     tune_promised,
 )
-from demur.cli.saved import refuse_beside_learn, refuse_in_stream, tune_stream
+from demur.cli.saved import refuse_beside_learn
+from demur.cli.streamed import (
+    PAGE_BYTES,
+    StreamTuning,
+    bring_rows,
+    refuse_in_stream,
+    tune_stream,
+)
 from demur.core.card import point_data
 from demur.core.program import Number as Bound
 from demur.core.rates import OperatingPoint, evaluate
@@ -154,22 +161,31 @@ def command(
             raise click.UsageError("--learn reads the rows into memory: add --engine memory")
         _tune_learned(learn, data, scores, confidence, model, search, split, out)
         return
-    if engine.streams(data):
-        needs = {"--holdout": split.holdout, "--guarantee": guarantee, "--report": report}
-        needs |= {"--shape box": search.is_box or None, "--counts": counts}
-        refuse_in_stream(needs | {"--id": split.group, "--grid": search.grid})
-        with infeasible_as_json(out.as_json):
-            found = tune_stream(engine, data, scores, confidence, model, search)
-        seen: Points = {"tuned on": (found.point, found.sizes)}
-        rule = _described(found.tuned.rule, data, None, {})
-        _finish(replace(found.tuned, rule=rule), seen, out, found.work)
-        return
-    rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
-    if guarantee is not None:
-        refuse_repeated_ids(rows, split.group, per_id)
-    elif per_id is not None:
+    if per_id is not None and guarantee is None:
         raise click.UsageError("--per-id is about --guarantee")
-    held, train, test = _samples(rows, model, split)
+    work: Mapping[str, Any] = {}
+    if engine.streams(data):
+        needs = {"--per-id": per_id, "--id beside --guarantee": guarantee and split.group}
+        needs |= {"--counts": counts, "--grid": search.grid}
+        refuse_in_stream(needs | {"--shape box": search.is_box or None})
+        if guarantee is None:
+            with infeasible_as_json(out.as_json):
+                found = tune_stream(engine, data, scores, confidence, model, search, split)
+            fresh = {kind: point for kind, (point, _) in found.points.items() if kind == "held out"}
+            rule = _described(found.tuned.rule, data, split.group, fresh)
+            if report is not None:
+                _page_of_stream(engine, data, scores, confidence, search, split, found, report)
+            _finish(replace(found.tuned, rule=rule), found.points, out, found.work)
+            return
+        brought = bring_rows(engine, data, scores, confidence, split, what="the promise")
+        rows, work = brought.rows, brought.work
+        held, train, test = _samples(rows, model, split, held=brought.held)
+        split = replace(split, group=None)
+    else:
+        rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
+        if guarantee is not None:
+            refuse_repeated_ids(rows, split.group, per_id)
+        held, train, test = _samples(rows, model, split)
     if counts is not None:
         save_file(counts, _counts(train, data, split.group, search).save, "the counts are")
     promised = None
@@ -182,7 +198,7 @@ def command(
             groups=rows.ids(split.group, held),
         )
         if report is None:
-            _finish_promised(promised, rows, split.group, test, model.prior, out)
+            _finish_promised(promised, data, split.group, test, model.prior, out, work)
             return
     unmet = None
     if report is None:
@@ -208,10 +224,10 @@ def command(
 
         tuned, unmet = tune_or_nearest(train, asked, search, as_json=out.as_json)
         contents = PageContents(
-            title=page_title(rows.options),
+            title=page_title(data),
             max_loss=max_loss,
             evidence=PromiseEvidence(guaranteed=promised),
-            command=command_line(rows.options, rows.tuned_scores, confidence, split),
+            command=command_line(data, rows.tuned_scores, confidence, split),
             ids=rows.ids(split.group, held),
             held_out_ids=None if held is None else rows.ids(split.group, ~held),
             rule=None
@@ -222,7 +238,7 @@ def command(
         write_page(rows, held, tuned, search=search, contents=contents, path=report)
         note(f"the report is in {report}")
     if promised is not None:
-        _finish_promised(promised, rows, split.group, test, model.prior, out)
+        _finish_promised(promised, data, split.group, test, model.prior, out, work)
         return
     if unmet is not None:
         with infeasible_as_json(out.as_json):
@@ -235,6 +251,39 @@ def command(
     fresh = {kind: point for kind, (point, _) in points.items() if kind == "held out"}
     rule = _described(tuned.rule, data, split.group, fresh)
     _finish(replace(tuned, rule=rule), points, out)
+
+
+def _page_of_stream(
+    engine: EngineOptions,
+    data: DataOptions,
+    scores: tuple[str, ...],
+    confidence: tuple[str, ...],
+    search: SearchOptions,
+    split: HoldoutOptions,
+    found: StreamTuning,
+    path: str,
+) -> None:
+    """Write the page about a rule tuned on all rows, from those that memory holds."""
+    from demur.cli.commands.report import (
+        PageContents,
+        command_line,
+        page_title,
+        tune_or_nearest,
+        write_page,
+    )
+
+    brought = bring_rows(
+        *(engine, data, scores, confidence, split), what="the page", row_bytes=PAGE_BYTES
+    )
+    rows, held = brought.rows, brought.held
+    near, _ = tune_or_nearest(rows.split(scores, held)[0], found.tuned.model, search, as_json=False)
+    contents = PageContents(
+        title=page_title(data),
+        command=command_line(data, scores, confidence, split),
+        rule=found.tuned.rule,
+    )
+    write_page(rows, held, near, search=search, contents=contents, path=path)
+    note(f"the report is in {path}")
 
 
 def _check_shape(search: SearchOptions, beside: dict[str, object]) -> None:
@@ -305,6 +354,8 @@ def _samples(
     model: ModelOptions,
     split: HoldoutOptions,
     names: tuple[str, ...] | None = None,
+    *,
+    held: BoolArray | None = None,
 ) -> tuple[BoolArray | None, Sample, Sample | None]:
     """Return which rows are held out, the rows to tune on, and those held out if any are."""
     names = rows.tuned_scores if names is None else names
@@ -313,7 +364,7 @@ def _samples(
         model.check_ood(whole.n_ood, rows.options.ood)
         if split.holdout is None:
             return None, whole, None
-        held = split.held(rows)
+        held = split.held(rows) if held is None else held
         return held, *rows.split(names, held)
 
 
@@ -389,11 +440,12 @@ def _place(out: OutputOptions) -> list[str]:
 
 def _finish_promised(
     promised: CertifiedTuning | InfeasibleError,
-    rows: ScoreTable,
+    data: DataOptions,
     group: str | None,
     test: Sample | None,
     prior: Bound | None,
     out: OutputOptions,
+    work: Mapping[str, Any],
 ) -> None:
     """Save the rule for the columns as they are, and print its promise; raise if there is none."""
     with infeasible_as_json(out.as_json):
@@ -404,9 +456,10 @@ def _finish_promised(
         fresh = evaluate(promised.rule, test, model=promised.model, ood_prior=prior)
         points = {"held out": (fresh, test)}
     seen = {kind: point for kind, (point, _) in points.items()}
-    rule = _described(promised.rule, rows.options, group, seen)
+    rule = _described(promised.rule, data, group, seen)
     out.save(rule.to_json)
     result = _promised_result(replace(promised, rule=rule), points, out)
+    result = replace(result, data={**result.data, **work})
     result.show(as_json=out.as_json, beside=out.on_stdout)
 
 

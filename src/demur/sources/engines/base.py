@@ -9,8 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from demur._arrays import IntArray
 from demur.core.bins import Axis, Bins
 from demur.core.columns import ScoreColumns
+from demur.core.drawing import RowDraw
 from demur.core.rule import Rule
 from demur.core.source import (
     MEMORY,
@@ -58,6 +60,7 @@ class BaseSource:
         self._columns, self._memory = columns, memory
         self.work = Work(self.engine)
         self._stamps = FileStamps()
+        self._origin: BaseSource | None = None
 
     def __repr__(self) -> str:
         names = ", ".join(self.score_names)
@@ -66,6 +69,14 @@ class BaseSource:
     def watch_files(self, stamps: FileStamps) -> None:
         """Refuse passes over files that are not what they were."""
         self._stamps = stamps
+
+    def _without_answers(self) -> Self:
+        """Return a source of the same rows that was asked nothing; work adds up in both."""
+        other = copy(self)
+        vars(other).pop("_overview", None)
+        # What closes with the first must stay open as long as the other is in use.
+        other._origin = self
+        return other
 
     @contextmanager
     def _passing(self) -> Iterator[None]:
@@ -122,6 +133,22 @@ class LazySource(BaseSource, ABC):
     @abstractmethod
     def _thinned(self, share: float, seed: int) -> Any:
         """Return the native frame with about this share of its rows."""
+
+    def _with_key(self, native: Any, name: str) -> Any:
+        """Return the native frame with `hashed.KEY`, the numbers of a key that is text."""
+        raise InvalidInputError(
+            f"key: column {name!r} is text, which rows of this engine cannot be drawn by: give a "
+            "column of numbers"
+        )
+
+    def drawn(self, draw: RowDraw) -> Self:
+        """Return the rows that a draw keeps, as a source of their own."""
+        other = self._without_answers()
+        other._standard = self._standard.drawn(draw)
+        if other._standard.text_key is not None and not self._standard.draws:
+            other._native = self._with_key(self._native, other._standard.text_key)
+            other._frame = ex.known_frame(other._native).lazy()
+        return other
 
     @cached_property
     def _overview(self) -> Overview:

@@ -19,6 +19,7 @@ import numpy as np
 
 from demur.core.bins import Bins
 from demur.core.columns import check_names, floats, frame_columns
+from demur.core.drawing import RowDraw
 from demur.core.rule import Rule
 from demur.core.source import (
     MEMORY,
@@ -40,6 +41,7 @@ from demur.sources.engines.frames import (
     labelled_groups,
     standard_rows,
     with_doubles,
+    with_key,
 )
 from demur.sources.engines.group_sums import merged_tallies, overview_of, regrouped
 from demur.sources.files import Located, hive_values
@@ -98,6 +100,12 @@ class DaskSource(BaseSource):
     def _overview(self) -> Overview:
         roles = self._standard.roles
         return overview_of(roles, regrouped(self._each(_look), roles))
+
+    def drawn(self, draw: RowDraw) -> DaskSource:
+        """Return the rows that a draw keeps, as a source of their own."""
+        other = self._without_answers()
+        other._standard = self._standard.drawn(draw)
+        return other
 
     def overview(self) -> Overview:
         """Look at all rows once; refuse rows that cannot be used."""
@@ -163,7 +171,7 @@ class DaskSource(BaseSource):
         seed: int | None = None,
     ) -> list[Any]:
         delayed = dask("dask").delayed
-        names = [name for _, name in self._standard.roles.used()] + [by] * (by is not None)
+        names = self._standard.needed + [by] * (by is not None)
         if by is not None:
             check_names(list(self._standard.schema), [("by", by)], "the frame")
         # Only these columns are read; what the tasks share is sent once.
@@ -200,7 +208,7 @@ class _Partition(BatchedSource):
         self, frame: Any, standard: StandardRows, sides: Sides, by: str | None = None
     ) -> None:
         super().__init__(standard.roles.columns, sides, memory=MEMORY)
-        held = with_doubles(nw.from_native(frame), standard.roles)
+        held = _readied(frame, standard)
         self.held, self._values = standard_rows(held, standard, sides, by)
 
     def _valued(self, by: str | None) -> Iterator[tuple[Rows, Any]]:
@@ -208,7 +216,11 @@ class _Partition(BatchedSource):
 
 
 def _look(frame: Any, standard: StandardRows) -> Table:
-    return labelled_groups(with_doubles(nw.from_native(frame), standard.roles), standard)
+    return labelled_groups(_readied(frame, standard), standard)
+
+
+def _readied(frame: Any, standard: StandardRows) -> Any:
+    return with_key(with_doubles(nw.from_native(frame), standard.roles), standard)
 
 
 def _draw(frame: Any, standard: StandardRows, sides: Sides, share: float, seed: Any) -> Rows:

@@ -23,10 +23,12 @@ import numpy as np
 
 from demur._files import finished, unfinished
 from demur.core.columns import check_names, guess, listing, match_name
+from demur.core.drawing import KEY_DIGITS
 from demur.core.source import MEMORY, Rows
 from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.engines.base import ScannedSource
 from demur.sources.engines.expressions import Table
+from demur.sources.engines.hashed import KEY
 from demur.sources.files import FileStamps, find_files, hive_kind, hive_values
 from demur.sources.open import Missing, Roles
 from demur.sources.record_batches import arrow, floats
@@ -140,6 +142,10 @@ class DuckDBSource(ScannedSource):
         with self._passing(), self._explained():
             table = frame.to_native().to_arrow_table()
         return {name: _values(table.column(name)) for name in table.column_names}
+
+    def _with_key(self, native: Any, name: str) -> Any:
+        digits = f"substr(md5(CAST({_name(name)} AS VARCHAR)), 1, {KEY_DIGITS})"
+        return native.project(f"*, CAST(CAST('0x' || {digits} AS BIGINT) AS DOUBLE) AS {KEY}")
 
     def _thinned(self, share: float, seed: int) -> Any:
         return self._native.query("demur_rows", _SAMPLE.format(100 * share, seed))

@@ -16,11 +16,13 @@ import numpy.typing as npt
 
 from demur.core.bins import Axis
 from demur.core.columns import ID_NAMES, check_names, match_name
+from demur.core.drawing import RowDraw, hashed_order
 from demur.core.rule import BoxRule, Rule
 from demur.core.sample import POOLED_NAME
 from demur.core.source import Measure, Rows, Sides
 from demur.errors import InvalidInputError
 from demur.losses import check_kinds, label_kinds
+from demur.sources.engines.hashed import KEY, TIMES, check_key, drawn_rows, is_text
 from demur.sources.open import SINGLE, Missing, Roles
 
 Expr: TypeAlias = nw.Expr
@@ -51,6 +53,10 @@ class StandardRows:
     roles: Roles
     schema: Mapping[str, Any]
     missing: Missing
+    draws: tuple[RowDraw, ...] = ()
+    """What is left of the rows, one draw after the other."""
+    weight: str | None = None
+    """The column of weights before rows were drawn several times."""
 
     @classmethod
     def of(cls, frame: Any, roles: Roles, missing: Missing) -> StandardRows:
@@ -72,7 +78,29 @@ class StandardRows:
                     f"{argument}: column {name!r} holds {schema[name]}, not numbers"
                 )
         _check_classes(roles, schema)
-        return cls(roles, schema, missing)
+        return cls(roles, schema, missing, weight=roles.weight)
+
+    def drawn(self, draw: RowDraw) -> StandardRows:
+        """Return how for the rows that a draw leaves."""
+        check_key(self.roles.key, self.schema)
+        drawn = replace(self, draws=(*self.draws, draw))
+        if not draw.repeats:
+            return drawn
+        # From here on, how often a row is drawn is its weight.
+        schema = dict(self.schema) | {TIMES: nw.Float64()}
+        return replace(drawn, roles=replace(self.roles, weight=TIMES), schema=schema)
+
+    @property
+    def text_key(self) -> str | None:
+        """The key, if rows are drawn by one that is text."""
+        key = self.roles.key
+        return key if self.draws and key is not None and is_text(self.schema[key]) else None
+
+    @property
+    def needed(self) -> list[str]:
+        """Columns of the frame that are read."""
+        names = [name for _, name in self.roles.used()] + ([self.weight] if self.weight else [])
+        return [name for name in dict.fromkeys(names) if name != TIMES]
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -89,6 +117,12 @@ class StandardRows:
     ) -> Frame:
         """Return the rows; "side" tells `sides` apart, "label" is the name of the OOD set."""
         roles, schema = self.roles, self.schema
+        if self.draws:
+            weight = None if self.weight is None else number(self.weight, schema)
+            outside = is_ood(roles, schema)
+            for place, draw in enumerate(self.draws):
+                hashed = hashed_columns(roles, schema)
+                frame = drawn_rows(frame, draw, hashed, outside, weight, f"demur_{place}")
         columns = {
             standard: score(name, sign)
             for standard, name, sign in zip(
@@ -224,6 +258,13 @@ def number(name: str, schema: Mapping[str, Any]) -> Expr:
     value = nw.col(name)
     # Not every engine casts flags to doubles.
     return (value.cast(nw.Int64) if schema[name] == nw.Boolean else value).cast(nw.Float64)
+
+
+def hashed_columns(roles: Roles, schema: Mapping[str, Any]) -> list[Expr]:
+    """Return what rows are drawn by: their key, or else their scores in the order of the names."""
+    if roles.key is None:
+        return [number(name, schema) for name in hashed_order(roles.scores)]
+    return [nw.col(KEY) if is_text(schema[roles.key]) else number(roles.key, schema)]
 
 
 def is_ood(roles: Roles, schema: Mapping[str, Any]) -> Expr:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 from numbers import Real
@@ -16,9 +17,11 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from demur._arrays import FloatArray
 from demur.core.columns import ScoreColumns, floats, frame_columns, match_name
+from demur.core.drawing import RowDraw, hashed_order, key_numbers
 from demur.core.rule import Rule
-from demur.core.sample import Sample
+from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import MEMORY, Measure, Overview, Rows, Sides, Sum, Tally
 from demur.errors import InvalidInputError
 from demur.sources.engines.base import BatchCounting, ScannedSource
@@ -29,6 +32,7 @@ from demur.sources.engines.expressions import (
     known_frame,
 )
 from demur.sources.engines.group_sums import grouped, overview_of, tally_of
+from demur.sources.engines.hashed import KEY
 from demur.sources.open import Missing, Roles
 
 _BATCH = 1 << 17
@@ -93,7 +97,14 @@ class ArraySource(BatchedSource):
     0.0
     """
 
-    def __init__(self, sample: Sample, *, memory: int = MEMORY, batch: int = _BATCH) -> None:
+    def __init__(
+        self,
+        sample: Sample,
+        *,
+        keys: tuple[Any, Any] | None = None,
+        memory: int = MEMORY,
+        batch: int = _BATCH,
+    ) -> None:
         columns = sample.columns
         if columns.names is None:
             columns = ScoreColumns(columns.count, tuple(f"score_{k}" for k in range(columns.count)))
@@ -116,11 +127,45 @@ class ArraySource(BatchedSource):
             np.concatenate(weights) if weighted else None,
         )
         self._batch = batch
+        self._hashed = self._raw_scores()
+        if keys is not None:
+            both = [key_numbers(np.asarray(side), "keys") for side in keys]
+            self._hashed = [np.concatenate(both)]
+
+    def _raw_scores(self) -> list[FloatArray]:
+        """Return the scores as the columns have them, in the order in which they are hashed."""
+        raw = dict(zip(self.score_names, (self._rows.scores * self._columns.signs).T, strict=True))
+        return [raw[name] for name in hashed_order(self.score_names)]
+
+    def drawn(self, draw: RowDraw) -> ArraySource:
+        """Return the rows that a draw keeps, as a source of their own."""
+        other, rows = self._without_answers(), self._rows
+        places = np.flatnonzero(draw.keeps(self._hashed, rows.group >= 0))
+        left = rows.take(places)
+        other._hashed = [column[places] for column in self._hashed]
+        if draw.repeats:
+            own = 1.0 if left.weight is None else left.weight
+            left = replace(left, weight=draw.times(other._hashed).astype(np.float64) * own)
+        other._rows, other._sides = _with_sides_left(left, self._sides)
+        return other
 
     def _valued(self, by: str | None) -> Iterator[tuple[Rows, Any]]:
         n = len(self._rows.loss)
         for start in range(0, n, self._batch):
             yield self._rows.take(np.arange(start, min(start + self._batch, n))), None
+
+
+def _with_sides_left(rows: Rows, sides: Sides) -> tuple[Rows, Sides]:
+    """Return rows by the places of those sets and groups that are left among them."""
+    sets = [k for k in range(len(sides.sets)) if (rows.group == k).any()]
+    groups = [k for k in range(len(sides.groups)) if (rows.group == -1 - k).any()]
+    group = np.full(len(rows.group), -1)
+    for place, k in enumerate(sets):
+        group[rows.group == k] = place
+    for place, k in enumerate(groups):
+        group[rows.group == -1 - k] = -1 - place
+    names = tuple(sides.sets[k] for k in sets) or (POOLED_NAME,)
+    return replace(rows, group=group), Sides(names, tuple(sides.groups[k] for k in groups))
 
 
 class FrameSource(BatchedSource):
@@ -144,6 +189,14 @@ class FrameSource(BatchedSource):
         self._standard = StandardRows.of(self._frame, roles, missing)
         super().__init__(roles.columns, self._overview.sides, memory=memory)
 
+    def drawn(self, draw: RowDraw) -> FrameSource:
+        """Return the rows that a draw keeps, as a source of their own."""
+        other = self._without_answers()
+        other._standard = self._standard.drawn(draw)
+        other._frame = with_key(self._frame, other._standard)
+        other._sides = other._overview.sides
+        return other
+
     @cached_property
     def _overview(self) -> Overview:
         roles = self._standard.roles
@@ -166,7 +219,8 @@ def with_doubles(frame: Any, roles: Roles) -> Any:
     They cast decimals to within an ulp, pyarrow refuses integers that others round, and pandas
     holds decimals, and flags of which some are missing, as objects.
     """
-    told = [*roles.numeric(), *([("ood", roles.ood)] if roles.ood is not None else [])]
+    told = [*roles.numeric()]
+    told += [(role, name) for role, name in roles.used() if role in ("ood", "key")]
     changed = []
     for argument, asked in told:
         name = match_name(asked, frame.columns)
@@ -186,6 +240,17 @@ def _are_numbers(series: Any) -> bool:
         return False
     known = series.filter(~series.is_null()).to_list()
     return bool(known) and all(isinstance(value, (Real, Decimal)) for value in known)
+
+
+def with_key(frame: Any, standard: StandardRows) -> Any:
+    """Return a frame in memory with the numbers of a key that is text, where rows are drawn."""
+    name = standard.text_key
+    if name is None or KEY in frame.columns:
+        return frame
+    values = np.empty(len(frame), object)
+    values[:] = _with_none(frame[name])
+    numbers = key_numbers(values, name)
+    return frame.with_columns(nw.new_series(KEY, numbers, nw.Float64, backend=frame.implementation))
 
 
 def labelled_groups(frame: Any, standard: StandardRows) -> Table:
@@ -309,6 +374,15 @@ class PolarsSource(ScannedSource):
     def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
         with self._passing(), _told():
             return _columns(frame.to_native().collect(engine="streaming"))
+
+    def _with_key(self, native: Any, name: str) -> Any:
+        import polars as pl
+
+        def numbers(keys: Any) -> Any:
+            return pl.Series(key_numbers(_objects(keys), name))
+
+        text = pl.col(name).cast(pl.String)
+        return native.with_columns(text.map_batches(numbers, return_dtype=pl.Float64).alias(KEY))
 
     def _thinned(self, share: float, seed: int) -> Any:
         import polars as pl

@@ -18,9 +18,11 @@ import numpy as np
 
 from demur._arrays import IntArray
 from demur.core.bins import Axis, Bins
+from demur.core.drawing import KEY_DIGITS
 from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.engines.base import PushdownSource
 from demur.sources.engines.expressions import Table
+from demur.sources.engines.hashed import KEY
 from demur.sources.files import Located
 from demur.sources.record_batches import arrow
 
@@ -47,6 +49,12 @@ class SparkSource(PushdownSource):
         with self._passing(), _told():
             found = frame.to_native().toArrow()
         return {name: _values(found.column(name)) for name in found.column_names}
+
+    def _with_key(self, native: Any, name: str) -> Any:
+        functions = spark("pyspark.sql.functions")
+        text = native[_quoted(name)].cast("string").cast("binary")
+        digits = functions.substring(functions.md5(text), 1, KEY_DIGITS)
+        return native.withColumn(KEY, functions.conv(digits, 16, 10).cast("double"))
 
     def _thinned(self, share: float, seed: int) -> Any:
         return self._native.sample(fraction=share, seed=seed)
@@ -81,6 +89,17 @@ class SparkSource(PushdownSource):
         extra = [column for column in (*temporary, *cut) if column not in self._scores]
         keyed: nw.LazyFrame[Any] = nw.from_native(frame.drop(*extra)).lazy()
         return keyed
+
+
+def computed_once(frame: Any, name: str) -> Any:
+    """Return the frame with a column of numbers that filters are not pushed through.
+
+    They would bring the whole expression with them. What Spark takes for chance stays where it is.
+    """
+    functions = spark("pyspark.sql.functions")
+    never = functions.monotonically_increasing_id() < 0
+    kept = functions.when(never, functions.lit(0).cast("long")).otherwise(functions.col(name))
+    return frame.withColumn(name, kept)
 
 
 def _sum(weights: Sequence[float], scores: Sequence[str]) -> Any:

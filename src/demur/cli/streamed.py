@@ -1,0 +1,161 @@
+"""Tuning at the command line on rows that stay where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from demur._arrays import BoolArray
+from demur.cli.inputs import DataOptions, EngineOptions, ScoreTable
+from demur.cli.model_options import ModelOptions, SearchOptions
+from demur.cli.output import Progress, caution
+from demur.cli.printing import Points
+from demur.cli.resampling import HoldoutOptions
+from demur.cli.saved import opened, work_data
+from demur.core.drawing import bring
+from demur.core.rates import OperatingPoint, evaluate
+from demur.core.sample import POOLED_NAME, Sample
+from demur.core.source import Overview
+from demur.tuning.result import Tuning
+from demur.tuning.tune import tune
+
+ROW_BYTES = 600
+"""What a row that is brought here takes until a promise is made."""
+PAGE_BYTES = 3000
+"""What it takes until a page is drawn."""
+
+# Columns of brought rows; no file has such names.
+_LOSS, _OOD, _WEIGHT, _GROUP = " loss", " ood", " weight", " group"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTuning:
+    """A rule tuned on a source, what it does there, and how much there is."""
+
+    tuned: Tuning
+    points: Points
+    """What it does on the rows it was tuned on, and on those held out if any are."""
+    work: Mapping[str, Any]
+    """What the engine did, for --json."""
+
+
+def refuse_in_stream(given: Mapping[str, object]) -> None:
+    """Refuse options that need all rows in memory."""
+    for name, value in given.items():
+        if value is not None:
+            raise click.UsageError(
+                f"{name} needs the rows in memory: leave it out, or give --engine memory, which "
+                "reads folders, too; about 300 bytes a row are needed"
+            )
+
+
+def tune_stream(
+    engine: EngineOptions,
+    data: DataOptions,
+    scores: tuple[str, ...] | None,
+    confidence: tuple[str, ...],
+    options: ModelOptions,
+    search: SearchOptions,
+    split: HoldoutOptions,
+) -> StreamTuning:
+    """Tune on rows that stay where they are; those held out are counted there, too."""
+    about = 5 if split.share is None else 8
+    with (
+        Progress("counting rows") as progress,
+        opened(engine, data, scores, confidence, progress, about=about, key=split.group) as source,
+    ):
+        model = options.one_model()
+        train, held = split.parts(source)
+        options.check_ood(sum(train.overview().ood_rows), data.ood)
+        tuned = tune(train, model, directions=search.directions, ood=search.fpr_of)
+        point = tuned.point
+        if options.prior is not None:
+            point = evaluate(tuned.rule, train, model=model, ood_prior=options.prior)
+        points: dict[str, tuple[OperatingPoint, Sample | Overview]] = {}
+        points["tuned on"] = (point, train.overview())
+        if held is not None:
+            fresh = evaluate(tuned.rule, held, model=model, ood_prior=options.prior)
+            points["held out"] = (fresh, held.overview())
+        return StreamTuning(tuned, points, work_data(source))
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtRows:
+    """Rows of a source that were brought here, and which of them are held out."""
+
+    rows: ScoreTable
+    held: BoolArray | None
+    work: Mapping[str, Any]
+
+
+def bring_rows(
+    engine: EngineOptions,
+    data: DataOptions,
+    scores: tuple[str, ...],
+    confidence: tuple[str, ...],
+    split: HoldoutOptions,
+    *,
+    what: str,
+    row_bytes: int = ROW_BYTES,
+) -> BroughtRows:
+    """Return the rows of DATA, or as many as memory holds, drawn by a hash.
+
+    The same rows whatever the engine. `what` rests on them, and that is said.
+    """
+    with (
+        Progress("counting rows") as progress,
+        opened(engine, data, scores, confidence, progress, about=4, key=split.group) as source,
+    ):
+        parts = [part for part in split.parts(source) if part is not None]
+        most = engine.memory // row_bytes
+        total = source.overview().rows
+        samples = [bring(part, most * part.overview().rows // total) for part in parts]
+        work = work_data(source)
+    if total > most:
+        brought = [sum(part.n_id for part in samples), sum(part.n_ood for part in samples)]
+        caution(
+            f"{what} rests on {brought[0]:,} ID and {brought[1]:,} OOD rows, drawn by a hash of "
+            f"{total:,}: more rows need more --memory, about {row_bytes} bytes each"
+        )
+    tables = [_columns(sample) for sample in samples]
+    columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    options = replace(
+        data,
+        loss=_LOSS,
+        correct=None,
+        label=None,
+        prediction=None,
+        ood=_OOD,
+        weight=_WEIGHT if _WEIGHT in columns else None,
+        id_group=_GROUP if _GROUP in columns else None,
+    )
+    held = np.repeat(
+        [False, True], [len(table[_LOSS]) for table in tables] + [0] * (2 - len(parts))
+    )
+    rows = ScoreTable(columns, options, (scores,), confidence)
+    return BroughtRows(rows, held if len(parts) == 2 else None, work)
+
+
+def _columns(sample: Sample) -> dict[str, npt.NDArray[Any]]:
+    """Return a sample as columns."""
+    names = sample.columns.names or ()
+    scores = np.vstack([sample.id_scores, sample.ood_scores])
+    columns: dict[str, npt.NDArray[Any]] = dict(zip(names, scores.T, strict=True))
+    columns[_LOSS] = np.concatenate([sample.id_loss, np.zeros(sample.n_ood)])
+    side = np.full(sample.n_id + sample.n_ood, "id", object)
+    for name, rows in sample.ood_sets.items():
+        side[sample.n_id :][rows] = name
+    columns[_OOD] = side
+    if list(sample.ood_sets) == [POOLED_NAME]:
+        columns[_OOD] = side != "id"
+    if sample.id_weight is not None and sample.ood_weight is not None:
+        columns[_WEIGHT] = np.concatenate([sample.id_weight, sample.ood_weight])
+    if sample.id_group is not None:
+        groups = [sample.id_group.astype(object), np.full(sample.n_ood, None)]
+        columns[_GROUP] = np.concatenate(groups)
+    return columns

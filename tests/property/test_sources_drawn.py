@@ -1,0 +1,184 @@
+"""Rows drawn by a hash are the same rows on every engine, and those that plain arithmetic draws."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.support import engines
+
+import demur as dm
+from demur.core.drawing import POISSON, PRIME, RowDraw, split
+from demur.sources.engines.frames import ArraySource
+from demur.sources.open import Roles
+
+ENGINES = {
+    "frames": engines.frames,
+    "duckdb": engines.duckdb,
+    "polars": engines.polars,
+    "pushdown": engines.pushdown,
+    "dask": engines.dask,
+    "spark": engines.spark,
+}
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def source_of(request):
+    with ENGINES[request.param]() as made:
+        yield made
+
+
+KEYS = [None, "whole", "text", "part"]
+
+
+def draws_for(source, key):
+    """Return the draws to try: with Spark, which is slow to plan each, another for each key."""
+    return [DRAWS[2 + KEYS.index(key)]] if source.engine == "spark" else DRAWS
+
+
+def plain_words(value):
+    """Take a double apart in exact arithmetic, one number at a time."""
+    if value is None or math.isnan(value):
+        return (64 + 256) << 16, 0, 0
+    if math.isinf(value):
+        return (64 + 512 + 128 * bool(value < 0)) << 16, 0, 0
+    size, code = abs(Fraction(float(value))), 128 * bool(value < 0)
+    if size < 1:
+        size, code = size * 2**1022, code + 64
+    places = 0
+    while size >= 2**16:
+        size, places = size / 2**16, places + 1
+    head = math.floor(size)
+    rest = (size - head) * 2**26
+    return ((code + places) << 16) + head, math.floor(rest), math.floor(rest % 1 * 2**26)
+
+
+def plain_number(draw, values):
+    first, factors = draw.factors(len(values))
+    total = first
+    for value, own in zip(values, factors, strict=True):
+        total += sum(f * w for f, w in zip(own, plain_words(value), strict=True))
+    return pow(int(total), 5, PRIME)
+
+
+def md5_number(text):
+    return None if text is None else float(int(hashlib.md5(text.encode()).hexdigest()[:12], 16))
+
+
+def hard_table(n=240):
+    rng = np.random.default_rng(5)
+    one = rng.normal(0, 1, n) * 10.0 ** rng.integers(-300, 300, n)
+    one[:8] = [0.0, -0.0, 5e-324, -2.2e-308, 1.7976931348623157e308, 1.0, 1 - 2**-53, np.inf]
+    two = np.round(rng.random(n), 2).astype(np.float32)
+    ood = rng.random(n) < 0.3
+    ids = rng.integers(-(2**60), 2**60, n // 4)[rng.integers(0, n // 4, n)]
+    names = [None if k % 11 == 0 else f"patient {k % 37} ä€" for k in range(n)]
+    table = pa.table(
+        {
+            "b": one,
+            "a": two,
+            "loss": (rng.random(n) < 0.2).astype(np.int64),
+            "ood": ood,
+            "whole": ids,
+            "text": names,
+            "part": pa.array([None if k % 7 == 0 else k % 61 / 4 for k in range(n)]),
+        }
+    )
+    return table, one, two, ood, ids, names
+
+
+DRAWS = [
+    RowDraw.holdout(0.3, 7),
+    RowDraw.holdout(0.3, 7).others,
+    RowDraw.fold(1, 3, 0),
+    RowDraw.thinned(0.2, 0.7, 3),
+    RowDraw.replicate(4, 1),
+    RowDraw.replicate(4, 1).others,
+]
+
+
+def held(source):
+    """Return the rows of a source, in order of their scores, each as often as it counts."""
+    rows = source.sample(10**9, seed=0)
+    weight = np.ones(len(rows.loss)) if rows.weight is None else rows.weight
+    table = np.column_stack([rows.scores, rows.group >= 0, weight])
+    return table[np.lexsort(table.T[::-1])]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_same_rows_everywhere(source_of, key):
+    table, one, two, ood, ids, names = hard_table()
+    keys = {
+        None: list(zip(two.astype(float), one, strict=True)),
+        "whole": [(float(k),) for k in ids],
+        "text": [(md5_number(name),) for name in names],
+        "part": [(value,) for value in table["part"].to_pylist()],
+    }[key]
+    source = source_of(table, Roles(("b", "a"), loss="loss", ood="ood", key=key))
+    for draw in draws_for(source, key):
+        numbers = np.array([plain_number(draw, values) for values in keys])
+        if draw.kept is None:
+            times = np.array([sum(number >= limit for limit in POISSON) for number in numbers])
+            kept = (times == 0) == draw.outside
+        else:
+            times = np.ones(len(numbers))
+            ends = np.array(draw.kept)[ood.astype(int)]
+            kept = ((numbers >= ends[:, 0]) & (numbers < ends[:, 1])) != draw.outside
+        weight = times if draw.repeats else np.ones(len(numbers))
+        expected = np.column_stack([one + 0.0, two.astype(float), ood, weight])[kept]
+        drawn = source.drawn(draw)
+        np.testing.assert_array_equal(held(drawn), expected[np.lexsort(expected.T[::-1])])
+        assert drawn.overview().id_rows == (kept & ~ood).sum()
+
+
+def test_parts_of_parts_and_tuning(source_of):
+    rng = np.random.default_rng(1)
+    n = 900
+    ood = rng.random(n) < 0.4
+    score = np.round(rng.normal(0, 1, (n, 2)) + 1.5 * ood[:, None], 3)
+    wrong = (rng.random(n) < 1 / (1 + np.exp(1 - score[:, 0]))).astype(np.int64)
+    table = pa.table(
+        {"a": score[:, 0], "b": score[:, 1], "loss": wrong, "ood": ood, "w": 0.25 * (1 + wrong)}
+    )
+    roles = Roles(("a", "b"), loss="loss", ood="ood", weight="w", confidence=("b",))
+    sample = dm.Sample.from_frame(
+        table, ["a", "b"], loss="loss", ood="ood", weight="w", confidence="b"
+    )
+    arrays, source = ArraySource(sample), source_of(table, roles)
+    for draws in (
+        [RowDraw.holdout(0.25, 0)],
+        [RowDraw.holdout(0.25, 0).others, RowDraw.fold(0, 2, 5)],
+        [RowDraw.holdout(0.25, 0).others, RowDraw.replicate(1, 5)],
+    ):
+        if source.engine == "spark" and not draws[-1].repeats:
+            continue
+        here, there = arrays, source
+        for draw in draws:
+            here, there = here.drawn(draw), there.drawn(draw)
+        model = dm.TprFprModel(0.5, 0.6)
+        ours, theirs = (dm.tune(one, model, directions="circle") for one in (here, there))
+        assert ours.point == theirs.point and ours.rule.threshold == theirs.rule.threshold
+    assert split(source, 0.25)[1].overview().rows == split(arrays, 0.25)[1].overview().rows
+
+
+def test_keys_that_engines_do_not_share_are_refused():
+    table = pa.table({"s": [0.1, 0.2], "l": [0, 1], "k": pa.array([1, 2], pa.date32())})
+    with engines.frames() as source_of:
+        source = source_of(table, Roles(("s",), loss="l", key="k"))
+        with pytest.raises(dm.InvalidInputError, match="ids must be numbers or text"):
+            source.drawn(RowDraw.fold(0, 2, 0))
+
+
+def test_numbers_are_spread_evenly_and_seeds_are_independent():
+    values = [np.arange(200_000) / 1e4]
+    one, two = (RowDraw.replicate(k, 0).times(values) for k in (0, 1))
+    assert abs(one.mean() - 1) < 0.01 and abs(one.var() - 1) < 0.02
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.01
+    assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 0.01
+    shares = [RowDraw.holdout(0.3, seed).keeps(values, np.zeros(200_000, bool)) for seed in (0, 1)]
+    assert all(abs(share.mean() - 0.3) < 0.005 for share in shares)
+    assert abs((shares[0] & shares[1]).mean() - 0.09) < 0.005
