@@ -1,5 +1,6 @@
 """Build the optional compiled engine; without a C compiler the NumPy engine is used."""
 
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -10,6 +11,9 @@ sources = Path("src/demur/_kernels/csrc")
 # x + t*y must round twice, as it does in NumPy: a fused operation rounds once.
 GCC_OPTIONS = ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden"]
 MSVC_OPTIONS = ["/std:c11", "/O2", "/fp:precise"]
+# One wheel a platform serves CPython 3.11 and all later ones. Free-threaded builds of CPython have
+# no stable ABI, so they get an engine of their own.
+STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
 class BuildEngine(build_ext):
@@ -29,7 +33,10 @@ setup(
             "demur._kernels._engine",
             sources=sorted(path.as_posix() for path in sources.glob("*.c")),
             depends=sorted(path.as_posix() for path in sources.glob("*.h")),
+            define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE else [],
+            py_limited_api=STABLE,
             optional=True,
         )
     ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {},
 )
