@@ -15,6 +15,7 @@ import demur as dm
 from demur._kernels import compiled, limits
 from demur._kernels.engines import NAMES, VARIABLE
 from demur.core.wording import bounds_met
+from demur.tuning import boxes
 
 CASES = int(os.environ.get("DEMUR_CASES", "60"))
 
@@ -26,11 +27,28 @@ def engine(request, monkeypatch):
     monkeypatch.setenv(VARIABLE, request.param)
 
 
-@pytest.fixture(params=[(7, 3), (1, 1)], ids=["as it is", "in small steps"])
+def few_edges(scores):
+    """Strips of up to three distinct scores, so that small instances have rows inside of them."""
+    edges = np.full((scores.shape[1], 128), np.inf)
+    for edge, column in zip(edges, scores.T, strict=True):
+        chosen = np.unique(column)[1::3][:127]
+        edge[: len(chosen)] = chosen
+    return edges
+
+
+@pytest.fixture(params=["as it is", "in small steps", "narrowed"])
 def steps(request, monkeypatch):
-    """Small instances are one level of cells, unless cells are taken apart in small steps."""
-    monkeypatch.setattr(limits, "_FIRST", request.param[0])
-    monkeypatch.setattr(limits, "_NEXT", request.param[1])
+    """Small instances are one level of cells, unless cells are taken apart in small steps.
+
+    And rows are many only in large ones, of which most can be counted together.
+    """
+    if request.param != "as it is":
+        monkeypatch.setattr(limits, "STEPS", (1, 1))
+        monkeypatch.setattr(compiled, "STEPS", (1, 1))
+    if request.param == "narrowed":
+        monkeypatch.setattr(boxes, "MANY", 1)
+        monkeypatch.setattr(boxes, "_MOST_LEFT", 2)
+        monkeypatch.setattr(boxes, "strip_edges", few_edges)
 
 
 def tuned_box(rows, model, expected):
@@ -87,6 +105,7 @@ def test_bounds_on_risk_groups_and_sets(kind):
     assert found > CASES / 20
 
 
+@pytest.mark.usefixtures("steps")
 def test_the_worst_set():
     rng = np.random.default_rng(23)
     for _ in range(CASES // 2):
@@ -120,6 +139,7 @@ def margin(rows, chosen, spread):
     return min(grown, default=None)
 
 
+@pytest.mark.usefixtures("steps")
 def test_ties_go_to_the_widest_margin():
     rng = np.random.default_rng(24)
     several = 0
@@ -178,6 +198,42 @@ def test_many_rows_against_a_plain_sweep():
             else:
                 met = (tpr >= 0.6) & (fpr <= 0.2)
                 assert point.selective_risk == pytest.approx(risk[met].min(), abs=1e-12)
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_rows_counted_together_change_nothing(graded, monkeypatch):
+    """Many rows: most of them are counted by strips before anything is sorted."""
+    rng = np.random.default_rng([27, graded])
+    n = 3000
+    scores = np.vstack([rng.normal(size=(n, 2)), rng.normal([0.6, 2.5], size=(n, 2))])
+    wrong = rng.random(n) < 1 / (1 + np.exp(2.5 - 1.5 * scores[:n, 0]))
+    loss = wrong * (rng.random(n) if graded else 1.0)
+    sample = dm.Sample(
+        scores[:n].round(3),
+        loss,
+        scores[n:].round(3),
+        id_group=np.where(rng.random(n) < 0.1, "rare", "common"),
+    )
+    rare = dm.Bound("tpr", at_least=0.7, group="rare")
+    models = [
+        dm.TprFprModel(0.75, 0.1),
+        dm.RiskFprModel(0.05, 0.2),
+        dm.CostModel(0.2, 0.5, 0, 0.3),
+        dm.PrecisionRecallModel(0.95, 0.6, ood_prior=0.4),
+        dm.RejectionModel("selective_risk", [rare, dm.Bound("fpr", at_most=0.2)]),
+    ]
+    expected_of = [dm.tune(sample, model, shape="box") for model in models]
+    left = []
+    narrowed = boxes.narrowed
+    monkeypatch.setattr(boxes, "MANY", 1)
+    monkeypatch.setattr(boxes, "narrowed", lambda *a: left.append(narrowed(*a)) or left[-1])
+    for model, expected in zip(models, expected_of, strict=True):
+        found = dm.tune(sample, model, shape="box")
+        assert len(left[-1].masses.id) < n
+        assert found.rule.limits == expected.rule.limits
+        np.testing.assert_equal(found.point, expected.point)
+        bounds = found.certificate.lower_bound, expected.certificate.lower_bound
+        assert bounds[0] == pytest.approx(bounds[1])
 
 
 def test_a_budget_and_a_gap_are_told():

@@ -204,6 +204,45 @@ def widest(
     nonneg: _Ints,
     /,
 ) -> tuple[float, float, float]: ...
+def limits(
+    rank_x: _Ints,
+    order_x: _Ints,
+    start_x: _Ints,
+    rank_y: _Ints,
+    order_y: _Ints,
+    start_y: _Ints,
+    mass: _Ints,
+    sets: int,
+    extra: int,
+    objective: _Ints,
+    per_id: int,
+    min_id: int,
+    max_ood: _Ints,
+    ratio: _Ints,
+    coefficients: _Ints,
+    least: _Ints,
+    hope: _Ints,
+    gap: float,
+    budget: int,
+    steps: _Ints,
+    zero_one: int,
+    cells: _Ints,
+    below: _Ints,
+    hopes: _Floats,
+    known: _Ints,
+    ranks: _Ints,
+    /,
+) -> tuple[int, int, int, int, int, float, int]: ...
+def strips(
+    scores: _Floats,
+    edges: _Floats,
+    id: _Ints,
+    loss: _Ints,
+    columns: _Ints,
+    keys: npt.NDArray[np.uint16],
+    tables: _Ints,
+    /,
+) -> None: ...
 def metrics(
     correct: _Floats, wrong: _Floats, ood: _Floats, prior: float, min_id: int, values: _Floats, /
 ) -> None: ...

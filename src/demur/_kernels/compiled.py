@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from demur._kernels.engines import EXACT, PLAIN, Chosen, Doubt, Frame, Gap, Optima, Outcome, Status
 from demur._kernels.exact import Linear
+from demur._kernels.limit_cells import TIED, BoxMasses, Objective
+from demur._kernels.limits import STEPS, BoxOptima, KnownCells, LimitAxis
 
 try:
     from demur._kernels import _engine
@@ -151,7 +153,7 @@ def search(
     weights, v = np.empty((_HALF_PLANES, 2)), np.empty(_HALF_PLANES)
     found, id_, ood, loss, status, lower_bound, boxes, unresolved, doubts = _engine.search(
         *_tree(tree),
-        *_program(tree, objective, per_id, min_id, max_ood, ratio, linear),
+        *_program(tree.extra, objective, per_id, min_id, max_ood, ratio, linear),
         np.array(quarters, np.int64),
         np.empty((0, 2)) if start is None else np.ascontiguousarray(start),
         gap,
@@ -204,7 +206,7 @@ def grid(
     """
     weights = np.ascontiguousarray(directions, np.float64)
     masses, v = np.empty((len(weights), 3), np.int64), np.empty(len(weights))
-    program = _program(tree, objective, per_id, min_id, max_ood, ratio, linear)
+    program = _program(tree.extra, objective, per_id, min_id, max_ood, ratio, linear)
     _engine.directions(*_tree(tree), *program, weights, int(each), masses, v)
     return Optima(masses[:, 0], masses[:, 1], masses[:, 2], weights, v)
 
@@ -300,6 +302,87 @@ def widest(
     return _engine.widest(*_tree(tree), weight, v, scale, np.array(nonneg, np.int64))
 
 
+def limits(
+    axes: tuple[LimitAxis, LimitAxis],
+    masses: BoxMasses,
+    objective: Objective,
+    *,
+    gap: float = 0.0,
+    budget: int | None = None,
+    known: KnownCells | None = None,
+) -> BoxOptima:
+    """Return all boxes that are optimal on rows with these ranks; see `limits.search`.
+
+    Of `known` cells only these are looked at.
+    """
+    id_, ood, loss, extra, zero_one = masses
+    columns = ood if extra is None else np.vstack([ood, extra])
+    mass = np.zeros((len(id_), _COLUMNS + len(columns)), np.int64)
+    mass[:, 0], mass[:, 1], mass[:, _COLUMNS:] = id_, loss, columns.T
+    ranks, sets, parts = np.empty((TIED, 2), np.int64), len(ood), len(columns) - len(ood)
+    cells, below, hope, boxes = _known(known, mass.shape[1], ranks)
+    x, y = axes
+    found, best_id, best_ood, best_loss, left, lower, seen = _engine.limits(
+        x.rank,
+        x.order,
+        x.start,
+        y.rank,
+        y.order,
+        y.start,
+        mass,
+        sets,
+        parts,
+        *_program(parts, *objective),
+        gap,
+        _UNLIMITED if budget is None else budget,
+        np.array(STEPS, np.int64),
+        int(zero_one),
+        cells,
+        below,
+        hope,
+        boxes,
+        ranks,
+    )
+    places = ranks[:found]
+    corners = [axis.values[place] for axis, place in zip(axes, places.T, strict=True)]
+    return BoxOptima(np.column_stack(corners), best_id, best_ood, best_loss, left == 0, lower, seen)
+
+
+def _known(
+    known: KnownCells | None, width: int, ranks: _Ints
+) -> tuple[_Ints, _Ints, _Floats, _Ints]:
+    """Return cells, masses, hopes, and what the best of all other boxes accept and how many.
+
+    Their ranks are written.
+    """
+    if known is None:
+        nothing = np.empty((0, 4), np.int64), np.empty((0, width), np.int64), np.empty(0)
+        return *nothing, np.array([0, 0, 0, -1])
+    cells = np.zeros((len(known.ranks), width), np.int64)
+    cells[:, :2], cells[:, _COLUMNS:] = known.below[:, :2], known.below[:, 2:]
+    best = known.best
+    count = 0 if best.ranks is None else len(best.ranks)
+    if best.ranks is not None:
+        ranks[:count] = best.ranks
+    return known.ranks, cells, known.hope, np.array([best.id, best.ood, best.loss, count])
+
+
+def count_cells(
+    scores: _Floats, edges: _Floats, masses: BoxMasses
+) -> tuple[npt.NDArray[np.uint16], _Ints]:
+    """Return the cell that each row is in, and the masses of all cells."""
+    id_, ood, loss, extra, _ = masses
+    columns = ood if extra is None else np.vstack([ood, extra])
+    keys, tables = (
+        np.empty(len(scores), np.uint16),
+        np.zeros((2 + len(columns), edges.shape[1] ** 2), np.int64),
+    )
+    places = np.ascontiguousarray(scores), np.ascontiguousarray(edges)
+    id_, loss, columns = (np.ascontiguousarray(part) for part in (id_, loss, columns))
+    _engine.strips(*places, id_, loss, columns, keys, tables)
+    return keys, tables
+
+
 def metrics(
     correct: _Floats, wrong: _Floats, ood: _Floats, *, prior: float, min_id: int
 ) -> dict[str, float]:
@@ -316,7 +399,7 @@ def metrics(
 
 
 def _program(
-    tree: MortonTree,
+    extra: int,
     objective: _Ints,
     per_id: bool,
     min_id: int,
@@ -325,7 +408,7 @@ def _program(
     linear: Linear | None,
 ) -> tuple[_Ints, int, int, _Ints, _Ints, _Ints, _Ints, _Ints]:
     if linear is None:
-        linear = Linear(*(np.empty((0, k), np.int64) for k in (3 + tree.extra, 1, 2 + tree.extra)))
+        linear = Linear(*(np.empty((0, k), np.int64) for k in (3 + extra, 1, 2 + extra)))
     columns = (objective, max_ood, ratio, *linear)
     coefficients, most, pairs, *bounds = (
         np.ascontiguousarray(column, np.int64) for column in columns

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels.exact import Linear
+from demur._kernels.limit_cells import BoxMasses, Objective
+from demur._kernels.limits import BoxOptima, KnownCells, LimitAxis
 from demur.errors import InvalidInputError
 
 VARIABLE = "DEMUR_ENGINE"
@@ -364,6 +366,30 @@ class Engine(Protocol):
 
         Also the width of the gap, in units of `scale`. `nonneg` tells which weights may not be
         negative.
+        """
+
+    def limits(
+        self,
+        axes: tuple[LimitAxis, LimitAxis],
+        masses: BoxMasses,
+        objective: Objective,
+        *,
+        gap: float = 0.0,
+        budget: int | None = None,
+        known: KnownCells | None = None,
+    ) -> BoxOptima:
+        """Return all boxes that are optimal on rows with these ranks.
+
+        The search stops when no box can be better by more than `gap`, or after `budget` cells.
+        `known` are cells to look at, where the engine does not look for its own.
+        """
+
+    def count_cells(
+        self, scores: _Floats, edges: _Floats, masses: BoxMasses
+    ) -> tuple[npt.NDArray[np.uint16], _Ints]:
+        """Return the cell that each row is in, and the masses of all cells.
+
+        There are 128 strips on each axis.
         """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, Self, overload
 
@@ -59,6 +59,8 @@ class OperatingPoint:
     """Objective of the `CostModel`; None under the other models."""
     fpr_by_set: Mapping[str, float] = field(default_factory=dict)
     """FPR of each named OOD set."""
+    precision_by_set: Mapping[str, float] = field(default_factory=dict)
+    """Precision if all OOD inputs were like each named set; empty without a declared prior."""
     tpr_by_group: Mapping[str, float] = field(default_factory=dict)
     """TPR of each group of ID rows."""
     selective_risk_by_group: Mapping[str, float] = field(default_factory=dict)
@@ -258,7 +260,7 @@ def operating_point(
         accepted_id=accepted_id,
         accepted_ood=totals.ood_weight(sum(ood_masses)),
         accepted_loss=loss,
-        ood_prior=prior,
+        ood_prior=None if prior is None else float(prior),
         precision=None if prior is None else precision(id_mass, sum(ood_masses), totals, prior),
         expected_cost=None
         if model is None or model.cost is None
@@ -270,6 +272,12 @@ def operating_point(
             for name, mass, total in zip(set_names, ood_masses, totals.ood, strict=True)
         }
         if set_names
+        else {},
+        precision_by_set={
+            name: precision(id_mass, mass, replace(totals, ood=(total,)), prior)
+            for name, mass, total in zip(set_names, ood_masses, totals.ood, strict=True)
+        }
+        if set_names and prior is not None
         else {},
         tpr_by_group={
             name: _ratio(mass, total)
@@ -298,14 +306,12 @@ def precision(id_mass: int, ood_mass: int, totals: Totals, ood_prior: Number) ->
     return float(accepted_id / (accepted_id + accepted_ood))
 
 
-def _declared_prior(model: RejectionModel | None, ood_prior: Number | None) -> float | None:
+def _declared_prior(model: RejectionModel | None, ood_prior: Number | None) -> Number | None:
     if ood_prior is not None:
         if not 0 <= exact("ood_prior", ood_prior) < 1:
             raise InvalidInputError(f"ood_prior must be in [0, 1), got {ood_prior}")
-        return float(ood_prior)
-    if model is None or model.ood_prior is None:
-        return None
-    return float(model.ood_prior)
+        return ood_prior
+    return None if model is None else model.ood_prior
 
 
 def _ratio(part: float, whole: float) -> float:

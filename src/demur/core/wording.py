@@ -139,13 +139,9 @@ def value_at(point: OperatingPoint, bound: Bound) -> float:
 
 def _value_of_sets(point: OperatingPoint, bound: Bound) -> float:
     """Return the value for one OOD set, or the worst of all."""
-    sets = point.fpr_by_set
-    rates = [v for name, v in sets.items() if bound.ood_set in (EACH_SET, name)]
-    fpr = max(rates, default=math.nan)
-    if bound.quantity == "fpr" or point.ood_prior is None:
-        return fpr if bound.quantity == "fpr" else math.nan
-    id_part, ood_part = (1 - point.ood_prior) * point.tpr, point.ood_prior * fpr
-    return id_part / (id_part + ood_part) if id_part + ood_part else math.nan
+    by_set = {"fpr": point.fpr_by_set, "precision": point.precision_by_set}[bound.quantity]
+    rates = [v for name, v in by_set.items() if bound.ood_set in (EACH_SET, name)]
+    return (min if bound.is_lower else max)(rates, default=math.nan)
 
 
 def bounds_met(model: RejectionModel, point: OperatingPoint) -> dict[str, bool]:

@@ -45,7 +45,7 @@ class Prepared:
     sample: Sample
     points: Points
     ood: str
-    _engine: Engine = field(repr=False)
+    engine: Engine = field(repr=False)
     _trees: dict[tuple[Part, ...], Any] = field(default_factory=dict, repr=False)
     """By the parts of rows whose masses they have."""
     _spread: FloatArray | None = field(default=None, repr=False)
@@ -83,7 +83,7 @@ class Prepared:
         """
         bounds = LinearParts.of(program, self.points)
         arguments = kernel_arguments(program)
-        outcome = self._engine.search(
+        outcome = self.engine.search(
             self._grown(bounds.parts),
             allowed.quarters,
             *arguments,
@@ -107,7 +107,7 @@ class Prepared:
         """
         bounds = LinearParts.of(program, self.points)
         plain = self.frame.plain
-        return self._engine.grid(
+        return self.engine.grid(
             self._grown(bounds.parts) if plain else self._tree_of(bounds.parts, PLAIN),
             weights,
             *kernel_arguments(program),
@@ -118,7 +118,7 @@ class Prepared:
     @property
     def searches_all_bounds(self) -> bool:
         """Whether the engine can search for many pairs of bounds at once."""
-        return self._engine.searches_all_bounds
+        return self.engine.searches_all_bounds
 
     def all_bounds(
         self,
@@ -132,22 +132,22 @@ class Prepared:
 
         `max_ood` bounds the OOD mass of all sets together.
         """
-        return self._engine.frontier(self._grown(), allowed.quarters, min_id, max_ood, gap=gap)
+        return self.engine.frontier(self._grown(), allowed.quarters, min_id, max_ood, gap=gap)
 
     def equal_fpr(self, allowed: DirectionSet, *, gap: float) -> Chosen:
         """Return the largest share of correct ID at every OOD mass; losses are 0 or 1 per mass."""
         points = self.points
         ood, correct = points.ood.sum(axis=0), points.id - points.loss
         wrong = points.loss[None]
-        tree = self._engine.reweight(self._grown(), ood, wrong, correct, wrong)
-        return self._engine.equal_fpr(tree, allowed.quarters, gap=gap)
+        tree = self.engine.reweight(self._grown(), ood, wrong, correct, wrong)
+        return self.engine.equal_fpr(tree, allowed.quarters, gap=gap)
 
     def equals(self, allowed: DirectionSet, masses: IntArray) -> tuple[IntArray, FloatArray] | None:
         """Return all half-planes that accept one of some masses (ID, OOD, loss), shape (n, 3).
 
         That is which, and their lines; None where they have to be searched for one by one.
         """
-        return self._engine.equals(self._grown(), allowed.quarters, masses)
+        return self.engine.equals(self._grown(), allowed.quarters, masses)
 
     def widest_line(
         self, direction: Direction, threshold: float, allowed: DirectionSet
@@ -157,9 +157,7 @@ class Prepared:
         And its width, in spreads.
         """
         half_plane = np.array(direction), threshold
-        p, q, width = self._engine.widest(
-            self._any_tree(), *half_plane, self.spread, allowed.nonneg
-        )
+        p, q, width = self.engine.widest(self._any_tree(), *half_plane, self.spread, allowed.nonneg)
         return (p, q), width
 
     def sides(
@@ -170,7 +168,7 @@ class Prepared:
         They are of the last accepted and the first rejected point.
         """
         half_plane = np.array(direction), threshold
-        return self._engine.sides(self._any_tree(), *half_plane, np.array(along))
+        return self.engine.sides(self._any_tree(), *half_plane, np.array(along))
 
     def count(self, lines: FloatArray) -> IntArray:
         """Return the masses that lines (weights, threshold) accept, shape (lines, 2 + sets).
@@ -181,7 +179,7 @@ class Prepared:
         few = points.scores.shape[1] == 1 or len(points.scores) * len(lines) <= _FEW_TO_COUNT
         if few and not self._trees:
             return counted_plainly(points, lines)
-        return self._engine.count(self._grown(), lines)
+        return self.engine.count(self._grown(), lines)
 
     def settled(self, lines: FloatArray) -> FloatArray:
         """Return lines with unit weights and thresholds midway between the two sides.
@@ -189,18 +187,18 @@ class Prepared:
         A line that float64 cannot bring to unit length without accepting other masses stays as
         it is.
         """
-        settled, _ = self._engine.settle(self._grown(), lines)
+        settled, _ = self.engine.settle(self._grown(), lines)
         same = (self.count(settled) == self.count(lines)).all(axis=1)
         return np.where(same[:, None], settled, lines)
 
     def beside(self, lines: FloatArray) -> FloatArray:
         """Return the last accepted and the first rejected value of each line, shape (lines, 2)."""
-        _, sides = self._engine.settle(self._grown(), lines)
+        _, sides = self.engine.settle(self._grown(), lines)
         return sides
 
     def reweighted(self, points: Points) -> Prepared:
         """Return the same rows with the masses of `points`, without sorting again."""
-        tree = self._engine.reweight(self._any_tree(), points.id, points.ood, points.loss)
+        tree = self.engine.reweight(self._any_tree(), points.id, points.ood, points.loss)
         return replace(self, points=points, _trees={(): tree}, _spread=self.spread)
 
     @property
@@ -216,7 +214,7 @@ class Prepared:
         """Return the tree, which is built when it is first needed, with the masses of parts."""
         if parts not in self._trees:
             if self._trees:
-                tree = self._engine.reweight(self._any_tree(), *self._masses(parts))
+                tree = self.engine.reweight(self._any_tree(), *self._masses(parts))
             else:
                 tree = self._tree_of(parts, self.frame)
             # Many models may follow: only what any of them may ask for is kept.
@@ -224,7 +222,7 @@ class Prepared:
         return self._trees[parts]
 
     def _tree_of(self, parts: tuple[Part, ...], frame: Frame) -> Any:
-        return self._engine.prepare(self.points.scores, *self._masses(parts), frame=frame)
+        return self.engine.prepare(self.points.scores, *self._masses(parts), frame=frame)
 
     def _masses(
         self, parts: tuple[Part, ...]

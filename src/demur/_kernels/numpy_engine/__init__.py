@@ -12,6 +12,8 @@ import numpy.typing as npt
 from demur._kernels import exact, reference
 from demur._kernels.engines import EXACT, Chosen, Gap, Optima, ScalarMetrics
 from demur._kernels.exact import Linear
+from demur._kernels.limits import count_cells
+from demur._kernels.limits import search as limits
 from demur._kernels.numpy_engine.branch_and_bound import search
 from demur._kernels.numpy_engine.tree import OOD, Tree, prepare, reweight
 
@@ -20,10 +22,12 @@ _Floats = npt.NDArray[np.float64]
 
 __all__ = [
     "count",
+    "count_cells",
     "equal_fpr",
     "equals",
     "frontier",
     "grid",
+    "limits",
     "metrics",
     "prepare",
     "reweight",
