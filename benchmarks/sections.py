@@ -96,6 +96,19 @@ def argsorts(n: int, repetitions: int) -> str:
     return table(f"Exact tuning against one argsort, n = {n:,}", ratios, "0.25x")
 
 
+def boxes(n: int, repetitions: int) -> str:
+    """Exact box rules in units of one argsort of the combined score."""
+    ratios: list[Ratio] = []
+    with engine("compiled"):
+        for make in [*REALISTIC, *HARD]:
+            case = make(n, 0)
+            scores = np.concatenate([case.sample.id_scores, case.sample.ood_scores])
+            combined = scores @ np.array([0.6, 0.8])
+            ours = partial(dm.tune, case.sample, case.model, shape="box")
+            ratios.append(compare(make.__name__, partial(np.argsort, combined), ours, repetitions))
+    return table(f"Exact box rules against one argsort, n = {n:,}", ratios, "0.2x")
+
+
 def frontier(n: int, repetitions: int) -> str:
     """Compute the exact 101 x 101 frontier against one paper grid at one operating point."""
     ratios = []
@@ -177,6 +190,7 @@ class Section(NamedTuple):
 SECTIONS = {
     "tuning": Section(tuning, (20_000, 200_000, 2_000_000)),
     "argsorts": Section(argsorts, (2_000_000,)),
+    "boxes": Section(boxes, (200_000,)),
     "frontier": Section(frontier, (20_000, 200_000)),
     "bootstrap": Section(replicates, (20_000,)),
     "metrics": Section(metrics, (1_000_000,)),

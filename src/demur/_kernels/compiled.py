@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from demur._kernels.engines import EXACT, PLAIN, Chosen, Doubt, Frame, Gap, Optima, Outcome, Status
 from demur._kernels.exact import Linear
-from demur._kernels.limit_cells import TIED, BoxMasses, Objective
+from demur._kernels.limit_cells import TIED, AxisMasses, Objective
 from demur._kernels.limits import STEPS, BoxOptima, KnownCells, LimitAxis
 
 try:
@@ -304,7 +304,7 @@ def widest(
 
 def limits(
     axes: tuple[LimitAxis, LimitAxis],
-    masses: BoxMasses,
+    masses: AxisMasses,
     objective: Objective,
     *,
     gap: float = 0.0,
@@ -368,7 +368,7 @@ def _known(
 
 
 def count_cells(
-    scores: _Floats, edges: _Floats, masses: BoxMasses
+    scores: _Floats, edges: _Floats, masses: AxisMasses
 ) -> tuple[npt.NDArray[np.uint16], _Ints]:
     """Return the cell that each row is in, and the masses of all cells."""
     id_, ood, loss, extra, _ = masses

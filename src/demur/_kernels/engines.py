@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels.exact import Linear
-from demur._kernels.limit_cells import BoxMasses, Objective
+from demur._kernels.limit_cells import AxisMasses, Objective
 from demur._kernels.limits import BoxOptima, KnownCells, LimitAxis
 from demur.errors import InvalidInputError
 
@@ -371,7 +371,7 @@ class Engine(Protocol):
     def limits(
         self,
         axes: tuple[LimitAxis, LimitAxis],
-        masses: BoxMasses,
+        masses: AxisMasses,
         objective: Objective,
         *,
         gap: float = 0.0,
@@ -385,7 +385,7 @@ class Engine(Protocol):
         """
 
     def count_cells(
-        self, scores: _Floats, edges: _Floats, masses: BoxMasses
+        self, scores: _Floats, edges: _Floats, masses: AxisMasses
     ) -> tuple[npt.NDArray[np.uint16], _Ints]:
         """Return the cell that each row is in, and the masses of all cells.
 

@@ -38,7 +38,7 @@ class Objective(NamedTuple):
     linear: Linear | None = None
 
 
-class BoxMasses(NamedTuple):
+class AxisMasses(NamedTuple):
     """Masses of rows, or of points that stand for several of them."""
 
     id: _Ints

@@ -14,7 +14,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.limit_cells import BestBox, BoxMasses, CellJudge, Objective, Welcome, accumulate
+from demur._kernels.limit_cells import (
+    AxisMasses,
+    BestBox,
+    CellJudge,
+    Objective,
+    Welcome,
+    accumulate,
+)
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -81,7 +88,7 @@ class KnownCells(NamedTuple):
 class LimitMasses:
     """Masses of rows, a column each: ID, loss, OOD of each set, and extra ones."""
 
-    def __init__(self, masses: BoxMasses) -> None:
+    def __init__(self, masses: AxisMasses) -> None:
         id_, ood, loss, extra, self.zero_one = masses
         columns = [id_, loss, *ood, *(() if extra is None else extra)]
         self.columns = [_spanned(column) for column in columns]
@@ -137,7 +144,7 @@ class _BoxCells(NamedTuple):
 
 
 def count_cells(
-    scores: _Floats, edges: _Floats, masses: BoxMasses
+    scores: _Floats, edges: _Floats, masses: AxisMasses
 ) -> tuple[npt.NDArray[np.uint16], _Ints]:
     """Return the cell that each row is in, and the masses of all cells, shape (columns, cells).
 
@@ -152,7 +159,7 @@ def count_cells(
 
 def search(
     axes: tuple[LimitAxis, LimitAxis],
-    masses: BoxMasses,
+    masses: AxisMasses,
     objective: Objective,
     *,
     gap: float = 0.0,
@@ -171,7 +178,7 @@ class _LimitSearch:
     def __init__(
         self,
         axes: tuple[LimitAxis, LimitAxis],
-        masses: BoxMasses,
+        masses: AxisMasses,
         objective: Objective,
         gap: float,
     ) -> None:

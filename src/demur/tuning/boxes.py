@@ -13,7 +13,7 @@ from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels import exact
 from demur._kernels.engines import Engine
 from demur._kernels.limit_cells import (
-    BoxMasses,
+    AxisMasses,
     CellJudge,
     Objective,
     OpenCells,
@@ -40,12 +40,12 @@ class KeptRows(NamedTuple):
 
     axes: tuple[LimitAxis, LimitAxis]
     """Where its strip is not open, a row is at the strip's last score."""
-    masses: BoxMasses
+    masses: AxisMasses
     known: KnownCells
 
 
 def narrowed(
-    engine: Engine, scores: FloatArray, masses: BoxMasses, objective: Objective, gap: float
+    engine: Engine, scores: FloatArray, masses: AxisMasses, objective: Objective, gap: float
 ) -> KeptRows | None:
     """Return the rows that can matter to the best boxes; None if these are most of them.
 
@@ -81,7 +81,7 @@ def narrowed(
     )
 
 
-def _welcome(judge: CellJudge, keys: npt.NDArray[np.uint16], masses: BoxMasses) -> Welcome:
+def _welcome(judge: CellJudge, keys: npt.NDArray[np.uint16], masses: AxisMasses) -> Welcome:
     side, cells = _STRIPS + 1, np.arange(_STRIPS**2)
     places = cells + cells // _STRIPS + side + 1
     return welcome_of_rows(judge, places[keys], masses.id, masses.loss, (side, side))
@@ -93,10 +93,10 @@ def _first_ranks(axis: LimitAxis, strip: IntArray) -> IntArray:
     return np.concatenate([[0], np.cumsum(ranks)])
 
 
-def _joined(masses: BoxMasses, rows: IntArray, counted: IntArray) -> BoxMasses:
+def _joined(masses: AxisMasses, rows: IntArray, counted: IntArray) -> AxisMasses:
     """Return the masses of some rows, and of those that are counted together."""
     sets, extra = 2 + len(masses.ood), masses.extra
-    return BoxMasses(
+    return AxisMasses(
         np.concatenate([masses.id[rows], counted[0]]),
         np.concatenate([masses.ood[:, rows], counted[2:sets]], axis=1),
         np.concatenate([masses.loss[rows], counted[1]]),
@@ -220,13 +220,13 @@ class BoxFinder:
         gap = search.gap / program.scale
         return self._engine.limits(self._axes, masses, objective, gap=gap, budget=search.budget)
 
-    def _asked(self, program: Program) -> tuple[Objective, BoxMasses]:
+    def _asked(self, program: Program) -> tuple[Objective, AxisMasses]:
         points = self._points
         bounds = LinearParts.of(program, points)
         extra = np.stack([points.part(p) for p in bounds.parts]) if bounds.parts else None
         objective = Objective(*kernel_arguments(program), bounds.linear)
         zero_one = points.is_zero_one()
-        return objective, BoxMasses(points.id, points.ood, points.loss, extra, zero_one)
+        return objective, AxisMasses(points.id, points.ood, points.loss, extra, zero_one)
 
     def _distinct(self, found: BoxOptima) -> list[Box]:
         """Return the boxes found, one for each accepted set, with limits in the middle."""
