@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,10 @@ from browser import chromium
 from commands import ENVIRONMENT, command, run
 from watched import live_rows, tuned_rule
 
-from demur import Rule
+from demur import Bound, InvalidInputError, Rule
 from demur.watch import Watch
 from demur.watch.counts import ROWS
+from demur.watch.files import AuditLabels, FileColumns, count_files
 
 BOUNDS = ["--max-selective-risk", ".08", "--max-fpr", ".12", "--prior-range", ".05", ".15"]
 ROLES = ["--on", "image", "--by", "day", "--loss", "wrong", "--ood", "set"]
@@ -100,6 +102,63 @@ def test_labels_beside_the_rows_mean_the_same_in_csv_and_parquet(way, live, tmp_
     assert found[0] == found[1]
     rows = {name.split()[0]: number for name, _, number in found[0]}
     assert (rows["tpr"], rows["fpr"]) == ((~foreign).sum(), foreign.sum())
+
+
+def classes_watched(folder, labels, predictions, *, data, audits):
+    """Count rows whose labels are in files of these kinds; return rows and errors, or a refusal."""
+    frame = pd.DataFrame({"msp": 0.0, "knn": 0.0, "image": np.arange(len(labels))})
+    frame["class"] = predictions
+    told = pd.DataFrame({"image": frame.image, "label": labels})
+    if audits is None:
+        frame["label"] = labels
+    else:
+        getattr(told, f"to_{audits}")(folder / f"audits.{audits}", index=False)
+    getattr(frame, f"to_{data}")(folder / f"rows.{data}", index=False)
+    columns = FileColumns(("msp", "knn"), label="label", prediction="class", on="image")
+    setup = Watch(tuned_rule(), expect=[Bound("selective_risk", at_most=0.1)]).setup
+    given = None if audits is None else str(folder / f"audits.{audits}")
+    known = None if given is None else AuditLabels(given, columns, None)
+    found = count_files(setup, [str(folder / f"rows.{data}")], columns, known)
+    (counts,) = found.counts.values()
+    return counts.sums[setup.layout.labelled()].tolist()
+
+
+@pytest.mark.parametrize("audits", [None, "csv", "parquet"])
+@pytest.mark.parametrize("data", ["csv", "parquet"])
+def test_classes_are_compared_as_values_and_never_across_kinds(data, audits, tmp_path):
+    counted = partial(classes_watched, tmp_path, data=data, audits=audits)
+    right = counted(["cat", "dog", "7", "07"], ["cat", "dog", "7", "07"])
+    assert counted([1, 2, 3, 4], [1.0, 2.0, 3.0, 4.0]) == right
+    assert counted([True, False, True, True], [True, False, True, True]) == right
+    wrong = counted([1, 2, 3, 4], [1, 2, 4, 3])
+    assert wrong != right
+    assert counted(["cat", "dog", "owl", "emu"], ["cat", "dog", "emu", "owl"]) == wrong
+    with pytest.raises(InvalidInputError, match=r"label holds numbers such as .* text such"):
+        counted([1, 2, 3, 4], ["cat", "dog", "owl", "emu"])
+    with pytest.raises(InvalidInputError, match=r"label holds text such as 'cat', .* numbers"):
+        counted(["cat", "dog", "owl", "emu"], [1, 2, 3, 4])
+    # A number among names is a name.
+    with pytest.raises(InvalidInputError, match="labels of different kinds are never equal"):
+        counted([1, 2, 3, 4], ["1", "2", "cat", "4"])
+    assert counted([1.0, np.nan, 3.0, 4.0], [1, 2, 3, 4]) != right
+
+
+def test_rows_of_one_name_and_labels_of_no_row_are_told(live, tmp_path):
+    rows = "image,msp,knn\n" + "".join(f"r{k},0,0\n" for k in range(5))
+    (tmp_path / "a.csv").write_text(rows)
+    (tmp_path / "copy.csv").write_text(rows)
+    (tmp_path / "none.csv").write_text("image,msp,knn\n")
+    (tmp_path / "some.csv").write_text("image,wrong\nr1,0\nr3,1\n")
+    (tmp_path / "other.csv").write_text("image,wrong\nx1,0\nx3,1\n")
+    asked = ["watch", str(live / "rule.json"), "--on", "image", "--loss", "wrong"]
+    asked += ["--max-selective-risk", ".5", "--state", "s.json"]
+    twice = run(tmp_path, *asked, "a.csv", "copy.csv", "--labels", "some.csv")
+    assert twice.returncode == 2 and "several rows of DATA are called 'r1'" in twice.stderr
+    assert not (tmp_path / "s.json").exists()
+    done = run(tmp_path, *asked, "a.csv", "--labels", "other.csv")
+    assert "none of the 2 labels is of a row in DATA" in done.stderr
+    done = run(tmp_path, *asked, "none.csv", "--labels", "some.csv")
+    assert done.returncode == 0 and "DATA has no rows" in done.stderr
 
 
 def test_flags_and_names_of_sets_do_not_mix(live, tmp_path):

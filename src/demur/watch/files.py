@@ -20,6 +20,7 @@ import numpy as np
 from demur._arrays import FloatArray
 from demur.core.columns import check_names, floats
 from demur.errors import InvalidInputError
+from demur.losses import check_kinds, label_kinds
 from demur.sources.files import check_input, find_partitions, hive_values, is_partitioned
 from demur.sources.record_batches import arrow, batch_numbers, is_number, to_numpy
 from demur.sources.tables import column_names, open_stream, read_columns
@@ -31,6 +32,7 @@ from demur.watch.timeline import SET_OF_FILES, SHORT_MARK, Period
 _FLAGS = {None: np.nan, "0": 0.0, "0.0": 0.0, "false": 0.0, "1": 1.0, "1.0": 1.0, "true": 1.0}
 # A whole number that was written as a fraction.
 _POINT_ZERO = re.compile(r"^(0|-?[1-9][0-9]*)\.0*$")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,14}")
 _MOST_FILES = 64
 _SHOWN = 10
@@ -72,6 +74,8 @@ class FileCounts:
     """The period of the first audited row without a label; labels from there on wait."""
     unmatched: int = 0
     """Labels of which no row was found."""
+    matched: int = 0
+    """Labels of which a row was."""
     broken: deque[ExampleRow] = field(default_factory=lambda: deque(maxlen=_SHOWN))
     """Latest accepted rows that turned out wrong or foreign."""
     beyond: deque[ExampleRow] = field(default_factory=lambda: deque(maxlen=_SHOWN))
@@ -145,7 +149,11 @@ class AuditLabels:
         loss = floats(table, "--loss", self.roles["loss"])[order] if "loss" in self.roles else None
         ood = without_empty(table[self.roles["ood"]])[order] if "ood" in self.roles else None
         self.known = known_rows(loss, ood, size, max_loss)
-        self.classes = texts(table[self.roles["label"]][order]) if "label" in self.roles else None
+        self.kinds = ClassKinds.of(columns)
+        self.classes = None
+        if "label" in self.roles:
+            labels = without_empty(table[self.roles["label"]][order])
+            self.classes = self.kinds.told("label", labels)
         self.matched = np.zeros(size, bool)
 
     def of(self, keys: Any, predictions: Any) -> tuple[Any, KnownRows]:
@@ -153,7 +161,16 @@ class AuditLabels:
         place = np.searchsorted(self.keys, keys)
         place[place == len(self.keys)] = 0
         audited = self.keys[place] == keys if len(self.keys) else np.zeros(len(keys), bool)
-        self.matched[place[audited]] = True
+        found = place[audited]
+        again = found[self.matched[found]]
+        self.matched[found] = True
+        ordered = np.sort(found)
+        again = np.concatenate([again, ordered[1:][ordered[1:] == ordered[:-1]]])
+        if len(again):
+            raise InvalidInputError(
+                f"--on: several rows of DATA are called {self.keys[again[0]]!r}, which has a "
+                "label: rows must have names of their own, and no file may be given twice as a copy"
+            )
         known, is_ood, loss, names = (column[place] for column in self.known)
         if self.classes is not None and predictions is not None:
             truth = self.classes[place]
@@ -162,6 +179,74 @@ class AuditLabels:
             known = known | given
         loss = np.where(audited, loss, np.nan)
         return audited, KnownRows(known & audited, is_ood & audited, loss, names)
+
+
+class ClassKinds:
+    """Labels and predictions of files, compared as values: see `demur.losses.check_kinds`.
+
+    Cells of a CSV file have no kind: a column of them is of numbers if all of them are.
+    """
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+        self._typed: dict[str, dict[str, Any]] = {role: {} for role in names}
+        self._cells: dict[str, dict[str, Any]] = {role: {} for role in names}
+
+    @classmethod
+    def of(cls, columns: FileColumns) -> ClassKinds:
+        """Take the columns of classes, where there are two."""
+        asked = {"label": columns.label, "prediction": columns.prediction}
+        return cls({role: f"--{role} {name}" for role, name in asked.items() if name is not None})
+
+    def told(self, role: str, values: Any, *, cells: bool = False, numbers: bool = True) -> Any:
+        """Return classes in one spelling, empty where there is none, and remember their kinds.
+
+        `cells` are text of a CSV file, which are spelled as `numbers` only where these may be met.
+        """
+        if not cells:
+            given = values[~_missing(values)]
+            self._typed[role] |= label_kinds(given) | self._typed[role]
+            plain = given.dtype.kind == "O" and "text" in self._typed[role]
+            return np.where(_missing(values), "", values) if plain else texts(values)
+        spelled: dict[Any, str] = {None: ""}
+        for cell in dict.fromkeys(values.tolist()):
+            number = None if cell is None else _number_text(cell)
+            if cell is not None:
+                self._cells[role].setdefault("text" if number is None else "numbers", cell)
+                spelled[cell] = number if numbers and number is not None else cell
+        return np.array([spelled[cell] for cell in values.tolist()], object)
+
+    @property
+    def of_text(self) -> bool:
+        """Whether the labels are known to be text."""
+        return "text" in self._typed["label"]
+
+    def check(self) -> None:
+        """Refuse numbers on one side and names on the other, once all of them were seen."""
+        kinds = {role: self._kinds(role) for role in self._names}
+        if len(kinds) == 2 and all(kinds.values()):
+            (label, labels), (prediction, predictions) = (
+                (self._names[role], found) for role, found in kinds.items()
+            )
+            check_kinds(label, labels, prediction, predictions)
+
+    def _kinds(self, role: str) -> dict[str, Any]:
+        cells = self._cells[role]
+        return self._typed[role] | ({"text": cells["text"]} if "text" in cells else cells)
+
+
+def _missing(values: Any) -> Any:
+    if values.dtype.kind == "O":
+        return np.array([value is None or value != value for value in values.tolist()], bool)
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+
+
+def _number_text(cell: str) -> str | None:
+    """Return a cell of a CSV file as `texts` spells numbers; None if it is no number."""
+    flag = {"true": "1", "false": "0"}.get(cell.casefold())
+    if flag is not None or not _NUMBER.fullmatch(cell):
+        return flag
+    return str(int(cell)) if cell.lstrip("+-").isdigit() else str(texts(np.array([float(cell)]))[0])
 
 
 def without_empty(values: Any) -> Any:
@@ -214,9 +299,11 @@ def count_files(
     counter = _FileCounter(setup, columns, labels, found, closed)
     for file in files:
         counter.add_file(file, advance)
+    counter.kinds.check()
     counter.withhold(None if held is None or held in found.counts or closed(held) else held)
     if labels is not None:
-        found.unmatched = int((~labels.matched).sum())
+        found.matched = int(labels.matched.sum())
+        found.unmatched = len(labels.matched) - found.matched
     return found
 
 
@@ -231,6 +318,7 @@ class _FileCounter:
     ) -> None:
         self._setup, self._columns, self._labels, self._found = setup, columns, labels, found
         self._rule_names = columns.scores
+        self.kinds = ClassKinds.of(columns) if labels is None else labels.kinds
         self._closed = closed
         self._flagged: bool | None = None
         """Whether OOD rows are marked by flags, not by the names of sets; None before any is."""
@@ -303,17 +391,24 @@ class _FileCounter:
 
     def _known(self, batch: _Batch, keys: Any) -> tuple[Any, KnownRows | None]:
         c = self._columns
-        prediction = None if c.prediction is None else texts(batch.values(c.prediction))
         if self._labels is not None:
+            compares = self._labels.classes is not None and c.prediction is not None
+            prediction = self._classes(batch, "prediction") if compares else None
             return self._labels.of(keys, prediction)
         loss = None if c.loss is None else batch.numbers(c.loss)
-        if c.label is not None and prediction is not None:
-            truth = texts(batch.values(c.label))
+        if c.label is not None and c.prediction is not None:
+            truth, prediction = (self._classes(batch, role) for role in ("label", "prediction"))
             loss = np.where(truth == "", np.nan, (truth != prediction).astype(np.float64))
         ood = None if c.ood is None else self._marks(batch, c.ood)
         if loss is None and ood is None:
             return None, None
         return None, known_rows(loss, ood, batch.rows, self._setup.max_loss)
+
+    def _classes(self, batch: _Batch, role: str) -> Any:
+        name = str(getattr(self._columns, role))
+        cells = batch.text or name not in batch.table
+        values = batch.values(name)
+        return self.kinds.told(role, values, cells=cells, numbers=not self.kinds.of_text)
 
     def _marks(self, batch: _Batch, name: str) -> Any:
         """Return marks of OOD rows, of which all files must have one kind."""

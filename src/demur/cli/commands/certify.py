@@ -38,14 +38,14 @@ from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids
 from demur.cli.saved import SavedRule, opened, refuse_share, work_data
 from demur.cli.streamed import refuse_in_stream
 from demur.core.fingerprint import share_of_tuning_rows, warn_of_share
-from demur.core.models import TprFprModel
+from demur.core.models import RejectionModel, TprFprModel
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
 from demur.core.source import Overview
 from demur.core.wording import at_least_text, at_most_text, formula
 from demur.errors import InvalidInputError
-from demur.guarantees.certified_rule import Certified, certify
+from demur.guarantees.certified_rule import PARTS_CAVEAT, Certified, certify
 from demur.guarantees.intervals import Interval
 from demur.guarantees.operating_tables import OperatingTable
 from demur.guarantees.prior import PriorEstimate, estimate_prior
@@ -207,7 +207,7 @@ def command(
         "ood_prior": [float(prior) for prior in priors or (model.prior,) if prior is not None],
     } | work
     promise = replace(promise, confidence=float(told.level))
-    _result(loaded, promise, described, notes).show(as_json=as_json)
+    _result(loaded, promise, asked, described, notes).show(as_json=as_json)
     if not promise.holds:
         raise SystemExit(UNMET)
 
@@ -229,9 +229,16 @@ def _deployed_priors(
     return (low, high), [f"The share of OOD among {len(in_use):,} inputs in use is {said}."]
 
 
-def _result(rule: Rule, promise: Certified, described: dict[str, Any], notes: list[str]) -> Result:
+def _result(
+    rule: Rule,
+    promise: Certified,
+    asked: RejectionModel | None,
+    described: dict[str, Any],
+    notes: list[str],
+) -> Result:
+    apart = " but those on groups and single sets" if PARTS_CAVEAT in promise.caveat else ""
     meaning = [
-        f"All of these bounds hold together with probability {promise.confidence:g} over "
+        f"All of these bounds{apart} hold together with probability {promise.confidence:g} over "
         "the choice of rows,",
         f"if the {'ids' if EVERY_ID_ONCE in promise.caveat else 'rows'} are fresh and independent.",
     ]
@@ -240,7 +247,7 @@ def _result(rule: Rule, promise: Certified, described: dict[str, Any], notes: li
         [
             Section(
                 [f"Rule: accept when {formula(rule)}."],
-                table=_promise_table(promise),
+                table=_promise_table(promise, asked),
                 notes=[*meaning, *notes, *verdicts, promise.caveat],
             )
         ],
@@ -248,9 +255,12 @@ def _result(rule: Rule, promise: Certified, described: dict[str, Any], notes: li
     )
 
 
-def _promise_table(promise: Certified) -> ResultTable:
+def _promise_table(promise: Certified, asked: RejectionModel | None) -> ResultTable:
     """Return the certified bounds beside what was seen."""
     point = promise.point
+    # Of sets that are not bounded by name the worst is stated.
+    named = [bound.ood_set for bound in asked.bounds] if asked is not None else []
+    of_sets = {name: ends for name, ends in promise.fpr_by_set.items() if name in named}
     seen = {
         "TPR": (promise.tpr, point.tpr),
         "largest FPR of a set" if promise.worst else "FPR": (
@@ -264,7 +274,7 @@ def _promise_table(promise: Certified) -> ResultTable:
     parts = (
         ("TPR", promise.tpr_by_group, point.tpr_by_group),
         ("selective risk", promise.selective_risk_by_group, point.selective_risk_by_group),
-        ("FPR", promise.fpr_by_set, point.fpr_by_set),
+        ("FPR", of_sets, point.fpr_by_set),
     )
     for rate_name, certified, values in parts:
         for name, interval in certified.items():

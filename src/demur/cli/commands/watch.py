@@ -306,7 +306,14 @@ def _remarks(found: FileCounts, closed: list[str], watch: Watch) -> list[str]:
             f"labels since {period_text(found.waiting)} wait for an audited row that has none yet: "
             "give these files again when it has"
         )
-    if found.unmatched:
+    if not found.rows:
+        said.append("DATA has no rows")
+    elif found.unmatched and not found.matched:
+        said.append(
+            f"none of the {found.unmatched:,} labels is of a row in DATA: does --on name the same "
+            "rows in both?"
+        )
+    elif found.unmatched:
         said.append(f"{found.unmatched:,} labels are of no row in DATA")
     setup = watch.setup
     if not setup.bounds:
