@@ -24,6 +24,12 @@ class BuildEngine(build_ext):
         msvc = self.compiler.compiler_type == "msvc"
         ext.extra_compile_args = MSVC_OPTIONS if msvc else GCC_OPTIONS
         super().build_extension(ext)
+        # One that an earlier setup.py left beside the source has a longer name and would win.
+        built = Path(self.get_ext_fullpath(ext.name)).name
+        for kind in ("so", "pyd"):
+            for path in Path("src/demur/_kernels").glob(f"_engine.*.{kind}"):
+                if path.name != built:
+                    path.unlink()
 
 
 setup(
