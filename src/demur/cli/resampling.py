@@ -74,18 +74,13 @@ class HoldoutOptions:
         if share is None:
             return None
         self._check_share(share, rows)
-        length = len(rows.columns[rows.scores[0][0]])
         if self.holdout_by == "hash":
             draw = RowDraw.holdout(share, self.seed)
+            length = len(rows.columns[rows.scores[0][0]])
             is_ood = ood_rows(rows.columns, rows.options.ood, length)[0]
             return _not_one_sided(draw.keeps(rows.hashed(self.group), is_ood))
-        strata = np.zeros(length, np.int64)
-        for number, members in enumerate(
-            ood_rows(rows.columns, rows.options.ood, length)[1].values()
-        ):
-            strata[members] = 1 + number
         groups = None if self.group is None else rows.columns[self.group]
-        return _not_one_sided(held_out(strata, share, seed=self.seed, groups=groups))
+        return _not_one_sided(held_out(_strata(rows), share, seed=self.seed, groups=groups))
 
     def parts(self, source: ScoreSource) -> tuple[ScoreSource, ScoreSource | None]:
         """Return the rows of a source to tune on, and those held out if any are."""
@@ -104,6 +99,15 @@ class HoldoutOptions:
             )
         return split(source, share, seed=self.seed)
 
+    def half(self, rows: ScoreTable, among: BoolArray) -> BoolArray:
+        """Return a random half of some rows, ID and OOD alike; rows of one id stay together."""
+        groups = None if self.group is None else rows.columns[self.group][among]
+        chosen = np.zeros(len(among), np.bool_)
+        chosen[among] = held_out(
+            _strata(rows)[among], Fraction(1, 2), seed=self.seed, groups=groups
+        )
+        return chosen
+
     def _check_share(self, share: Fraction, rows: ScoreTable) -> None:
         """Refuse a share that leaves less than one row, or id, on a side."""
         whole = rows.columns[rows.scores[0][0] if self.group is None else self.group]
@@ -121,6 +125,15 @@ def _not_one_sided(held: BoolArray) -> BoolArray:
     if held.all() or not held.any():
         raise InvalidInputError("--holdout leaves one side without rows: too few rows or ids")
     return held
+
+
+def _strata(rows: ScoreTable) -> IntArray:
+    """Return 0 for every ID row, and the number of its set for every OOD row."""
+    length = len(rows.columns[rows.scores[0][0]])
+    strata = np.zeros(length, np.int64)
+    for number, members in enumerate(ood_rows(rows.columns, rows.options.ood, length)[1].values()):
+        strata[members] = 1 + number
+    return strata
 
 
 def holdout_options(group_help: str) -> Callable[[Command], Command]:

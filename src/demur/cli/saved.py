@@ -37,7 +37,7 @@ from demur.core.wording import bound_text, sentence
 from demur.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from demur.learn import Learned
+    from demur.learn import Learned, LearnedRule
 
 _LOSSES = ("loss", "correct", "label", "prediction")
 
@@ -62,6 +62,11 @@ class SavedRule:
         if is_learned_rule(text):
             return cls(path, *learned_rule_on(text, scores, confidence))
         return cls(path, *rule_on(Rule.from_json(text), scores, confidence))
+
+    @property
+    def whole(self) -> Rule | LearnedRule:
+        """The rule, together with what makes its scores if they are learned."""
+        return self.rule if self.learned is None else self.learned.rule(self.rule)
 
     @property
     def confidence(self) -> tuple[str, ...]:
@@ -343,17 +348,6 @@ def refuse_learned(learned: Learned | None, command: str) -> None:
             f"demur {command} takes no learned scores. In Python, demur.learn.LearnedRule.load "
             "returns .learned, whose transform makes the columns that .rule is about"
         )
-
-
-def refuse_beside_learn(given: dict[str, Any]) -> None:
-    """Refuse options that promise or draw something of rows that scores are learned on."""
-    for name, value in given.items():
-        if value is not None:
-            raise click.UsageError(
-                f"{name} does not go with --learn: the rows that scores are learned on promise "
-                "nothing of them. Save the rule with -o, and let demur certify or demur evaluate "
-                "judge it on fresh rows"
-            )
 
 
 def _learned_columns(

@@ -29,6 +29,10 @@ from demur.learn.functions import ScoreFunction
 
 RISK, RATIO = "conditional_risk", "likelihood_ratio"
 FORMAT, RULE_FORMAT, VERSION = "demur.doubts", "demur.learned_rule", 1
+_MEANINGS = {
+    RISK: "is the loss to expect of an input if it is ID",
+    RATIO: "is how many times likelier an input is among OOD than among ID inputs",
+}
 LARGEST = 2**24
 """No file of learned scores has more bytes than this."""
 
@@ -118,9 +122,39 @@ class Learned:
         """Return which share of the rows these scores were learned on, as far as one can tell."""
         return share_of_tuning_rows(self._all_scores, rows)
 
-    def rule(self, rule: Rule) -> LearnedRule:
-        """Return a rule tuned on the learned doubts together with them, to be saved and used."""
+    def rule(self, rule: Rule, *, fresh: Sample | None = None) -> LearnedRule:
+        """Return a rule tuned on the learned doubts together with them, to be saved and used.
+
+        Parameters
+        ----------
+        fresh
+            Rows with the k scores, or already with the learned doubts, that neither the scores nor
+            the rule was made of: what `demur.watch` compares live rows with. Without any, live rows
+            are held against those the rule was tuned on; if these have out-of-fold doubts, which
+            are those of other fits, drift is not tested.
+        """
+        card = rule.card
+        if fresh is not None:
+            doubts = fresh if fresh.columns.names == self.names else self.sample_of(fresh)
+            rule = replace(rule, card=(card or Card({})).with_reference(doubts, rule))
+        elif card is not None and self._tuned_out_of_fold(rule):
+            rule = replace(rule, card=card.with_entries(reference=None))
         return LearnedRule(self, rule)
+
+    def _tuned_out_of_fold(self, rule: Rule) -> bool:
+        return self.out_of_fold is not None and share_of_tuning_rows(rule, self.out_of_fold) > 0
+
+    @property
+    def explanation(self) -> str:
+        """What the learned doubts are, in words."""
+        said = [f"{name} {_MEANINGS[name]}" for name in self.names]
+        made = "both are" if len(said) == 2 else "it is"
+        scores = self.columns.names or [f"score {k + 1}" for k in range(self.columns.count)]
+        return f"{', '.join(said)}; {made} learned ({self.method}) from {', '.join(scores)}."
+
+    def beside_rule(self) -> dict[str, Any]:
+        """Return what a file of a `LearnedRule` holds beside the rule."""
+        return {"format": RULE_FORMAT, "version": VERSION, "learned": self.to_data()}
 
     @property
     def _all_scores(self) -> Rule:
@@ -291,10 +325,7 @@ class LearnedRule:
         """Return rule and learned scores as one text of strict JSON."""
         card = self.card
         rule = json.loads(replace(self.rule, card=card).to_json())
-        learned = self.learned.to_data()
-        return as_json(
-            {"format": RULE_FORMAT, "version": VERSION, "rule": rule, "learned": learned}
-        )
+        return as_json(self.learned.beside_rule() | {"rule": rule})
 
     @classmethod
     def from_json(cls, text: str) -> LearnedRule:

@@ -91,7 +91,7 @@ def render(report: Report) -> str:
         states=_states(report),
         drawings=drawings(report),
         dialects=DIALECTS,
-        has_sql=sql_templates(report.rule) is not None,
+        has_sql=report.learned is None and sql_templates(report.rule) is not None,
         digits=int(report.explorer.digits[report.explorer.start]),
     )
 

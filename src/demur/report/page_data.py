@@ -98,7 +98,8 @@ def page_data(report: Report) -> dict[str, Any]:
         "arguments": report.arguments,
         "file": {"format": FORMAT, "version": VERSION},
         "card": _card(report),
-        "sql": sql_templates(rule),
+        "sql": None if report.learned is not None else sql_templates(rule),
+        "learned": None if report.learned is None else report.learned.beside_rule(),
         "rules": {
             "lines": [packed(column) for column in explorer.lines.T],
             "digits": packed(explorer.digits.astype(np.uint8)),

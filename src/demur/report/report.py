@@ -25,6 +25,7 @@ from demur.guarantees.intervals import Prior
 from demur.guarantees.prior import PriorEstimate
 from demur.guarantees.retuning import CrossTuning
 from demur.guarantees.splits import repeats_ids
+from demur.learn.doubts import Learned
 from demur.report.choices import Doubtful, DrawnRows, Ids, doubtful_rows, drawn_rows
 from demur.report.comparison import MethodComparison, Methods, compare
 from demur.report.explorer import Explorer, explore
@@ -105,6 +106,8 @@ class Report:
     """Of the tuning rows: the same for the same scores, whatever file they come from."""
     made: str
     """The day the report was made."""
+    learned: Learned | None
+    """What makes the scores that the rule is about, if they are learned."""
 
     @classmethod
     def of(
@@ -129,6 +132,7 @@ class Report:
         prior_estimate: PriorEstimate | None = None,
         rule: Rule | None = None,
         unmet: InfeasibleError | None = None,
+        learned: Learned | None = None,
         progress: Stage | None = None,
     ) -> Report:
         """Collect what is known about a tuned rule.
@@ -171,6 +175,9 @@ class Report:
         unmet
             The `InfeasibleError` that `tune` raised for what was asked; then `tuning` is about
             bounds near them, and the report about what is attainable.
+        learned
+            What made the scores of `sample`, if they are learned: the page says what they are, and
+            the rules that it saves have them in the same file.
         progress
             Called with the name of each stage and the share of the time that is about over.
 
@@ -198,6 +205,7 @@ class Report:
             ids=ids,
             title=title,
             command=command,
+            learned=learned,
             progress=progress,
         )
 
@@ -211,6 +219,7 @@ class Report:
         ids: Ids | None = None,
         title: str = TITLE,
         command: str | None = None,
+        learned: Learned | None = None,
         progress: Stage | None = None,
     ) -> Report:
         """Collect what is known about a case: the one way in which reports are made.
@@ -261,12 +270,18 @@ class Report:
             unmet=case.unmet,
             fingerprint=f"{Fingerprint.of(case.sample).total:016x}",
             made=now()[:10],
+            learned=learned,
         )
 
     @property
     def is_box(self) -> bool:
         """Whether the rule limits each score by itself: then there are no others to explore."""
         return isinstance(self.rule, BoxRule)
+
+    @property
+    def about_scores(self) -> str:
+        """What the scores of the rule are, where they are learned; else nothing."""
+        return "" if self.learned is None else self.learned.explanation
 
     @property
     def judged(self) -> Seen:

@@ -65,6 +65,7 @@ def watch_page(
         figures=_figures(status),
         first=_order(status),
         scores=_drift(watch, periods),
+        live_names=watch.setup.live_names,
         prior=_prior(watch, periods),
         rows=list(reversed(rows)),
         periods=periods,

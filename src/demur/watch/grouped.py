@@ -47,6 +47,11 @@ class PeriodCounts:
 
 def counts_by_period(setup: WatchSetup, frame: Any, columns: GroupedColumns) -> PeriodCounts:
     """Count a frame of any engine that narwhals knows, in one pass."""
+    if setup.made_by is not None:
+        raise InvalidInputError(
+            "learned scores are made in memory: call watch.update(rows, time=...), or demur watch "
+            "on files, which reads any number of rows part by part"
+        )
     known = ex.known_frame(frame).lazy()
     schema = dict(known.collect_schema())
     named = setup.rule.score_names

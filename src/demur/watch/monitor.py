@@ -21,7 +21,14 @@ from demur.errors import InvalidInputError, LikelyMistakeWarning
 from demur.guarantees.intervals import Prior
 from demur.watch.counts import KnownRows, LabelledRows, LiveCounts, PendingRow, Queue, known_rows
 from demur.watch.looking import look
-from demur.watch.setup import DecidedRows, WatchSetup, row_flags, row_names, row_values
+from demur.watch.setup import (
+    DecidedRows,
+    RuleOnMadeScores,
+    WatchSetup,
+    row_flags,
+    row_names,
+    row_values,
+)
 from demur.watch.status import Alarm, LazyStatus, Status
 from demur.watch.timeline import Period, Timeline, as_period, rows_by_period
 
@@ -42,7 +49,8 @@ class Watch:
     ----------
     rule
         The rule. Its card says what to expect: certified bounds, or else those asked for in
-        tuning, and where the scores of its rows were.
+        tuning, and where the scores of its rows were. Of a `demur.learn.LearnedRule` live rows
+        bring the k scores; drift is tested on the two that are made of them, which alone decide.
     expect
         Bounds to expect in place of those of the card.
     alpha
@@ -79,7 +87,7 @@ class Watch:
 
     def __init__(
         self,
-        rule: Rule,
+        rule: Rule | RuleOnMadeScores,
         *,
         expect: Sequence[Bound] | None = None,
         alpha: float = 0.05,
@@ -389,8 +397,13 @@ class Watch:
         save(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, rule: Rule | None = None) -> Watch:
-        """Read a state written by `save`; with `rule`, refuse that of another rule."""
+    def load(
+        cls, path: str | os.PathLike[str], *, rule: Rule | RuleOnMadeScores | None = None
+    ) -> Watch:
+        """Read a state written by `save`; with `rule`, refuse that of another rule.
+
+        A state does not hold what makes learned scores: give the `LearnedRule` to count more rows.
+        """
         from demur.watch.state import load
 
         return load(path, rule)

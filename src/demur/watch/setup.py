@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from demur import _arrays
 from demur._arrays import NUMBER, BoolArray, FloatArray, IntArray, check_kind
-from demur.core.columns import score_columns
+from demur.core.columns import ScoreColumns, score_columns
 from demur.core.fingerprint import Reference
 from demur.core.models import EACH_SET, Bound
 from demur.core.rule import Rule, rule_data
@@ -43,6 +45,36 @@ from demur.watch.hypotheses import (
 )
 
 
+class ScoreMaker(Protocol):
+    """What makes the scores that a rule is about of those of live rows: `demur.learn.Learned`."""
+
+    @property
+    def columns(self) -> ScoreColumns:
+        """The live scores."""
+
+    def doubts(self, scores: FloatArray) -> FloatArray:
+        """Return the scores that the rule is about; +inf where a live one is not finite."""
+
+    def sample_of(self, rows: Sample) -> Sample:
+        """Return a sample with these scores in place of its own."""
+
+    def to_data(self) -> dict[str, Any]:
+        """Return what it is made of, as plain data."""
+
+
+@runtime_checkable
+class RuleOnMadeScores(Protocol):
+    """A rule together with what makes its scores: `demur.learn.LearnedRule`."""
+
+    @property
+    def rule(self) -> Rule:
+        """On the scores that are made."""
+
+    @property
+    def learned(self) -> ScoreMaker:
+        """What makes them."""
+
+
 @dataclass(frozen=True)
 class WatchSetup:
     """A rule and how it is watched; `of` checks what users give."""
@@ -59,11 +91,15 @@ class WatchSetup:
     reference: Reference | None = field(compare=False)
     checks: tuple[str, ...] | None
     """Which checks without labels are made; None for all that are possible."""
+    made_by: str | None = None
+    """The mark of what makes the rule's scores, where they are learned."""
+    maker: ScoreMaker | None = field(default=None, compare=False)
+    """That itself; a state does not hold it, the file of the rule does."""
 
     @classmethod
     def of(
         cls,
-        rule: Rule,
+        rule: Rule | RuleOnMadeScores,
         expect: Sequence[Bound] | None,
         alpha: float,
         mean_time: float | None,
@@ -74,6 +110,12 @@ class WatchSetup:
         checks: Sequence[str] | None,
     ) -> WatchSetup:
         """Return the setup, with what the rule's card knows."""
+        maker = None
+        if not isinstance(rule, Rule) and isinstance(rule, RuleOnMadeScores):
+            whole: RuleOnMadeScores = rule
+            rule, maker = whole.rule, whole.learned
+            if isinstance(reference, Sample) and reference.columns.names != rule.score_names:
+                reference = maker.sample_of(reference)
         check_kind("rule", rule, Rule)
         check_kind("alpha", alpha, NUMBER)
         if not 0 < alpha < 1:
@@ -92,6 +134,8 @@ class WatchSetup:
             ood_prior if isinstance(ood_prior, Interval) else prior_range(None, ood_prior),
             _reference(rule, reference),
             None if checks is None else tuple(checks),
+            None if maker is None else maker_mark(maker),
+            maker,
         )
         _ = setup.hypotheses(())
         return setup
@@ -99,8 +143,12 @@ class WatchSetup:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the scores."""
-        columns = self.rule.columns
-        return columns.names or tuple(f"score {k + 1}" for k in range(columns.count))
+        return score_names(self.rule.columns)
+
+    @property
+    def live_names(self) -> tuple[str, ...]:
+        """Names of the scores that live rows bring, of which the rule's may be made."""
+        return self.names if self.maker is None else score_names(self.maker.columns)
 
     @cached_property
     def layout(self) -> CountLayout:
@@ -190,8 +238,7 @@ class WatchSetup:
     def rows(self, scores: Any) -> DecidedRows:
         """Decide on rows, and find their bins."""
         needed = self._needed
-        values = score_columns(scores, self.rule.columns, needed=needed, refuse=False)
-        missing = ~(values > -np.inf)
+        values, missing = self._values(scores)
         lacking, rejected = missing[:, 0], values[:, 0] == np.inf
         if values.shape[1] == 2:
             rejected = rejected | (values[:, 1] == np.inf)
@@ -208,6 +255,23 @@ class WatchSetup:
         accepted = self.rule.within(combined) & ~rejected
         risk = np.searchsorted(self._risk_cuts, combined[accepted])
         return DecidedRows(bins, accepted, risk, lacking)
+
+    def _values(self, scores: Any) -> tuple[FloatArray, BoolArray]:
+        """Return the rule's scores of live rows, and which of them are missing."""
+        if self.made_by is None:
+            columns = self.rule.columns
+            values = score_columns(scores, columns, needed=self._needed, refuse=False)
+            return values, ~(values > -np.inf)
+        if self.maker is None:
+            raise InvalidInputError(
+                "a state does not hold what makes learned scores: read it with "
+                "Watch.load(path, rule=demur.learn.LearnedRule.load(...))"
+            )
+        columns = self.maker.columns
+        raw = score_columns(scores, columns, needed=[True] * columns.count, refuse=False)
+        values = self.maker.doubts(raw)
+        lacking = np.asarray((~(raw > -np.inf)).any(axis=1, keepdims=True))
+        return values, np.repeat(lacking, values.shape[1], axis=1)
 
     @cached_property
     def _needed(self) -> list[bool]:
@@ -228,7 +292,7 @@ class WatchSetup:
             "max_loss": self.max_loss,
             "ood_prior": None if self.prior is None else [self.prior.low, self.prior.high],
             "checks": None if self.checks is None else list(self.checks),
-        }
+        } | ({} if self.made_by is None else {"learned": self.made_by})
 
     def with_audit(self, audit: tuple[float, float] | None) -> WatchSetup:
         """Return the setup with other rates of audits."""
@@ -289,6 +353,18 @@ def _reference(rule: Rule, given: Sample | Reference | None) -> Reference | None
         check_kind("reference", given, Reference)
         return given
     return None if rule.card is None else rule.card.reference
+
+
+def score_names(columns: ScoreColumns) -> tuple[str, ...]:
+    """Return the names of scores, or their numbers."""
+    return columns.names or tuple(f"score {k + 1}" for k in range(columns.count))
+
+
+def maker_mark(maker: ScoreMaker) -> str:
+    """Return a mark by which learned scores are known again, whatever their columns are called."""
+    told = maker.to_data()
+    text = json.dumps([told["functions"], told["count"]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def usual_prior(setup: WatchSetup) -> float:

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from demur.core.wording import formula
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import Interval
 from demur.watch.counts import LiveCounts, PendingRow, Queue
-from demur.watch.setup import WatchSetup
+from demur.watch.setup import RuleOnMadeScores, WatchSetup, maker_mark
 from demur.watch.status import Alarm
 from demur.watch.timeline import Segment, Timeline
 
@@ -99,7 +100,7 @@ def _segment_data(segment: Segment) -> list[Any]:
     return data if looked.to_data() == now else [*data, looked.to_data()]
 
 
-def load(path: str | os.PathLike[str], rule: Rule | None = None) -> Watch:
+def load(path: str | os.PathLike[str], rule: Rule | RuleOnMadeScores | None = None) -> Watch:
     """Read the state of a watch; refuse what is damaged, newer, or of another rule."""
     name = str(path)
     text = read_text(path, "the state", _LARGEST)
@@ -129,11 +130,21 @@ def load(path: str | os.PathLike[str], rule: Rule | None = None) -> Watch:
             f"the state {name!r} is damaged: {type(error).__name__}: {error}; restore it, or start "
             "a new one"
         ) from None
+    maker = None
+    if rule is not None and not isinstance(rule, Rule):
+        whole: RuleOnMadeScores = rule
+        rule, maker = whole.rule, whole.learned
     if rule is not None and rule_data(rule) != rule_data(watch.rule):
         raise InvalidInputError(
             f"the state {name!r} is of another rule, {_words(watch.rule)}, not {_words(rule)}: "
             "start a new state for this one"
         )
+    if rule is not None and watch.setup.made_by != (maker and maker_mark(maker)):
+        raise InvalidInputError(
+            f"the state {name!r} is of a rule on other learned scores: start a new state for this "
+            "one"
+        )
+    watch._setup = replace(watch.setup, maker=maker)
     watch._file = str(Path(path).absolute()), _digest(text)
     return watch
 
@@ -180,6 +191,7 @@ def _setup(data: dict[str, Any]) -> WatchSetup:
         None if prior is None else Interval(float(prior[0]), float(prior[1])),
         reference,
         None if said["checks"] is None else tuple(said["checks"]),
+        said.get("learned"),
     )
     _ = setup.hypotheses(())
     return setup

@@ -56,6 +56,7 @@ from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.guarantees.splits import Groups
+from demur.learn.doubts import Learned
 from demur.report import Report
 from demur.report.promises import PromiseEvidence
 from demur.report.report import TITLE
@@ -82,6 +83,8 @@ class PageContents:
     """The rule that is saved, where it is another than the tuned one."""
     unmet: InfeasibleError | None = None
     """Why the page is about a rule near the bounds, not one that meets them."""
+    learned: Learned | None = None
+    """What makes the scores, if they are learned."""
 
 
 def page_title(data: DataOptions) -> str:
@@ -92,16 +95,15 @@ def page_title(data: DataOptions) -> str:
 
 
 def write_page(
-    rows: ScoreTable,
-    held: BoolArray | None,
+    train: Sample,
+    test: Sample | None,
     tuning: Tuning,
     *,
     search: SearchOptions,
     contents: PageContents,
     path: str | None,
 ) -> Report:
-    """Report on a rule tuned on the rows not held out; write the page if there is a `path`."""
-    train, test = rows.split(rows.tuned_scores, held)
+    """Report on a rule tuned on rows, with those held out; write it if there is a `path`."""
     evidence = contents.evidence or PromiseEvidence()
     with Progress("writing the report") as progress:
         report = Report.of(
@@ -124,6 +126,7 @@ def write_page(
             prior_estimate=evidence.prior_estimate,
             rule=contents.rule,
             unmet=contents.unmet,
+            learned=contents.learned,
             progress=progress.stage,
         )
         progress.stage("drawing", 0.95)
@@ -163,12 +166,17 @@ def methods(rows: ScoreTable, held: BoolArray | None) -> Methods | None:
 
 
 def command_line(
-    data: DataOptions, names: Sequence[str], confidence: Sequence[str], split: HoldoutOptions
+    data: DataOptions,
+    names: Sequence[str],
+    confidence: Sequence[str],
+    split: HoldoutOptions,
+    learn: str | None = None,
 ) -> str:
     """Return the command that tunes on the same rows, up to the bounds."""
     given = {
         "--scores": ",".join(names),
         "--confidence": ",".join(confidence),
+        "--learn": learn,
         "--loss": data.loss,
         "--correct": data.correct,
         "--label": data.label,
@@ -439,7 +447,7 @@ def command(
         command=command_line(data, names, confidence, split),
         unmet=unmet,
     )
-    report = write_page(rows, held, tuning, search=search, contents=contents, path=out.path)
+    report = write_page(train, test, tuning, search=search, contents=contents, path=out.path)
     if out.on_stdout:
         click.echo(report.to_html())
     if unmet is not None:

@@ -47,7 +47,6 @@ from demur.cli.resampling import (
     refuse_repeated_ids,
     tune_promised,
 )
-from demur.cli.saved import refuse_beside_learn
 from demur.cli.streamed import (
     PAGE_BYTES,
     StreamTuning,
@@ -55,7 +54,9 @@ from demur.cli.streamed import (
     refuse_in_stream,
     tune_stream,
 )
+from demur.cli.tuning_rows import TuningRows, learned_rows
 from demur.core.card import point_data
+from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import BoxRule, Rule, rule_data
@@ -155,15 +156,11 @@ def command(
     _check_shape(search, {"--guarantee": guarantee, "--counts": counts, "--learn": learn})
     out.check({"--report": report, "--counts": counts}, inputs=data.inputs)
     if learn is not None:
-        unfit = {"--guarantee": guarantee, "--report": report, "--counts": counts}
-        refuse_beside_learn(unfit | {"--per-id": per_id, "--max-loss": max_loss})
-        if engine.streams(data):
-            raise click.UsageError("--learn reads the rows into memory: add --engine memory")
-        _tune_learned(learn, data, scores, confidence, model, search, split, out)
-        return
+        _check_learn(engine.streams(data), counts)
     if per_id is not None and guarantee is None:
         raise click.UsageError("--per-id is about --guarantee")
     work: Mapping[str, Any] = {}
+    brought = None
     if engine.streams(data):
         needs = {"--per-id": per_id, "--id beside --guarantee": guarantee and split.group}
         needs |= {"--counts": counts, "--grid": search.grid}
@@ -175,17 +172,24 @@ def command(
             rule = _described(found.tuned.rule, data, split.group, fresh)
             if report is not None:
                 _page_of_stream(engine, data, scores, confidence, search, split, found, report)
-            _finish(replace(found.tuned, rule=rule), found.points, out, found.work)
+            _finish(replace(found.tuned, rule=rule), found.points, out, rule.to_json(), found.work)
             return
         brought = bring_rows(engine, data, scores, confidence, split, what="the promise")
         rows, work = brought.rows, brought.work
-        held, train, test = _samples(rows, model, split, held=brought.held)
         split = replace(split, group=None)
     else:
-        rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=split.group)
+        rows = read_rows(
+            data,
+            [scores] if scores else [],
+            confidence=confidence,
+            group=split.group,
+            many=learn is not None,
+        )
         if guarantee is not None:
             refuse_repeated_ids(rows, split.group, per_id)
-        held, train, test = _samples(rows, model, split)
+    held = None if brought is None else brought.held
+    given = _tuning_rows(rows, held, asked, model, split, learn, apart=guarantee is not None)
+    train, test = given.train, given.test
     if counts is not None:
         save_file(counts, _counts(train, data, split.group, search).save, "the counts are")
     promised = None
@@ -195,10 +199,10 @@ def command(
             search=search,
             seed=split.seed,
             max_loss=max_loss,
-            groups=rows.ids(split.group, held),
+            groups=given.ids,
         )
         if report is None:
-            _finish_promised(promised, data, split.group, test, model.prior, out, work)
+            _finish_promised(promised, data, split.group, given, model.prior, out, work)
             return
     unmet = None
     if report is None:
@@ -227,18 +231,19 @@ def command(
             title=page_title(data),
             max_loss=max_loss,
             evidence=PromiseEvidence(guaranteed=promised),
-            command=command_line(data, rows.tuned_scores, confidence, split),
-            ids=rows.ids(split.group, held),
-            held_out_ids=None if held is None else rows.ids(split.group, ~held),
+            command=command_line(data, given.names, confidence, split, learn),
+            ids=given.ids,
+            held_out_ids=given.test_ids,
             rule=None
             if promised is None or isinstance(promised, InfeasibleError)
             else promised.rule,
             unmet=unmet,
+            learned=given.learned,
         )
-        write_page(rows, held, tuned, search=search, contents=contents, path=report)
+        write_page(train, test, tuned, search=search, contents=contents, path=report)
         note(f"the report is in {report}")
     if promised is not None:
-        _finish_promised(promised, data, split.group, test, model.prior, out, work)
+        _finish_promised(promised, data, split.group, given, model.prior, out, work)
         return
     if unmet is not None:
         with infeasible_as_json(out.as_json):
@@ -250,7 +255,8 @@ def command(
     }
     fresh = {kind: point for kind, (point, _) in points.items() if kind == "held out"}
     rule = _described(tuned.rule, data, split.group, fresh)
-    _finish(replace(tuned, rule=rule), points, out)
+    _tell_learned(given)
+    _finish(replace(tuned, rule=rule), points, out, given.file(rule), given.described())
 
 
 def _page_of_stream(
@@ -276,13 +282,14 @@ def _page_of_stream(
         *(engine, data, scores, confidence, split), what="the page", row_bytes=PAGE_BYTES
     )
     rows, held = brought.rows, brought.held
-    near, _ = tune_or_nearest(rows.split(scores, held)[0], found.tuned.model, search, as_json=False)
+    train, test = rows.split(scores, held)
+    near, _ = tune_or_nearest(train, found.tuned.model, search, as_json=False)
     contents = PageContents(
         title=page_title(data),
         command=command_line(data, scores, confidence, split),
         rule=found.tuned.rule,
     )
-    write_page(rows, held, near, search=search, contents=contents, path=path)
+    write_page(train, test, near, search=search, contents=contents, path=path)
     note(f"the report is in {path}")
 
 
@@ -294,78 +301,44 @@ def _check_shape(search: SearchOptions, beside: dict[str, object]) -> None:
         raise click.UsageError(f"{given[0]} is about rules that weigh scores, --shape box is not")
 
 
-def _tune_learned(
-    method: str,
-    data: DataOptions,
-    scores: tuple[str, ...],
-    confidence: tuple[str, ...],
-    model: ModelOptions,
-    search: SearchOptions,
-    split: HoldoutOptions,
-    out: OutputOptions,
-) -> None:
-    """Learn two doubts from many scores, tune on their out-of-fold values, and save both."""
-    from demur.learn import fit
-
-    asked = model.model_for(has_ood=data.has_ood)
-    rows = read_rows(
-        data, [scores] if scores else [], confidence=confidence, group=split.group, many=True
-    )
-    names = rows.scores[0]
-    if len(names) < 2:
-        raise click.UsageError("--learn makes one rule of several scores: name them with --scores")
-    held, train, test = _samples(rows, model, split, names)
-    with Progress(f"learning from {len(names)} scores of {train.n_id + train.n_ood:,} rows"):
-        learned = fit(
-            train,
-            method,  # type: ignore[arg-type]
-            model=asked,
-            groups=rows.ids(split.group, held),
-            rng=split.seed,
+def _check_learn(streams: bool, counts: str | None) -> None:
+    """Refuse what learned scores do not go with."""
+    if streams:
+        raise click.UsageError("--learn reads the rows into memory: add --engine memory")
+    if counts is not None:
+        raise click.UsageError(
+            "--counts does not go with --learn: demur retune has no rows to learn scores from"
         )
-    with Progress("tuning"), infeasible_as_json(out.as_json):
-        tuned = tune(
-            learned.sample,
-            asked,
-            directions=search.directions,
-            search=search.search,
-            ood=search.fpr_of,
-        )
-    samples = {"tuned on": learned.sample}
-    if test is not None:
-        samples["held out"] = learned.sample_of(test)
-    points: Points = {
-        title: (evaluate(tuned.rule, sample, model=asked, ood_prior=model.prior), sample)
-        for title, sample in samples.items()
-    }
-    fresh = {kind: point for kind, (point, _) in points.items() if kind == "held out"}
-    rule = _described(tuned.rule, data, split.group, fresh)
-    out.save(learned.rule(rule).to_json)
-    told = f"conditional_risk and likelihood_ratio, learned ({learned.method}) from"
-    note(f"the rule is about {told} {', '.join(names)}; tuned on out-of-fold values")
-    result = _result(rule, replace(tuned, rule=rule), points, out)
-    described = {"method": learned.method, "scores": list(names)}
-    result = Result(result.sections, {**result.data, "learned": described})
-    result.show(as_json=out.as_json, beside=out.on_stdout)
 
 
-def _samples(
+def _tuning_rows(
     rows: ScoreTable,
+    held: BoolArray | None,
+    asked: RejectionModel,
     model: ModelOptions,
     split: HoldoutOptions,
-    names: tuple[str, ...] | None = None,
+    learn: str | None,
     *,
-    held: BoolArray | None = None,
-) -> tuple[BoolArray | None, Sample, Sample | None]:
-    """Return which rows are held out, the rows to tune on, and those held out if any are."""
-    names = rows.tuned_scores if names is None else names
+    apart: bool,
+) -> TuningRows:
+    """Return the rows to tune on and those held out; with `apart` for scores learned on others."""
+    names = rows.tuned_scores if learn is None else rows.scores[0]
     with Progress("sorting out the rows"):
-        whole = rows.sample(names)
+        whole = rows.raw_sample(names)
         model.check_ood(whole.n_ood, rows.options.ood)
-        if split.holdout is None:
-            return None, whole, None
         held = split.held(rows) if held is None else held
-        return held, *rows.split(names, held)
+    if learn is not None:
+        return learned_rows(rows, held, split, learn, asked, apart=apart)
+    train, test = (whole, None) if held is None else rows.split(names, held)
+    ids = rows.ids(split.group, held)
+    return TuningRows(
+        names, train, test, ids, None if held is None else rows.ids(split.group, ~held)
+    )
+
+
+def _tell_learned(given: TuningRows, how: str = "tuned on out-of-fold values") -> None:
+    if given.learned is not None:
+        note(f"{given.learned.explanation[:-1]}; {how}")
 
 
 def _counts(
@@ -381,11 +354,15 @@ def _counts(
 
 
 def _finish(
-    tuned: Tuning, points: Points, out: OutputOptions, work: Mapping[str, Any] | None = None
+    tuned: Tuning,
+    points: Points,
+    out: OutputOptions,
+    file: str,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Save the rule and show what it does; `work` is what an engine did, for --json."""
+    """Save the rule and show what it does; `more` is what else is to be told, for --json."""
     rule = tuned.rule
-    out.save(rule.to_json)
+    out.save(lambda: file)
     if rule.confidence:
         note(
             "the rule reads the raw columns: confidences "
@@ -393,7 +370,7 @@ def _finish(
             f"{'limit from below' if isinstance(rule, BoxRule) else 'negative weight'}"
         )
     result = _result(rule, tuned, points, out)
-    result = replace(result, data={**result.data, **(work or {})})
+    result = replace(result, data={**result.data, **(more or {})})
     result.show(as_json=out.as_json, beside=out.on_stdout)
 
 
@@ -442,7 +419,7 @@ def _finish_promised(
     promised: CertifiedTuning | InfeasibleError,
     data: DataOptions,
     group: str | None,
-    test: Sample | None,
+    given: TuningRows,
     prior: Bound | None,
     out: OutputOptions,
     work: Mapping[str, Any],
@@ -452,14 +429,15 @@ def _finish_promised(
         if isinstance(promised, InfeasibleError):
             raise promised
     points: Points = {}
-    if test is not None:
-        fresh = evaluate(promised.rule, test, model=promised.model, ood_prior=prior)
-        points = {"held out": (fresh, test)}
+    if given.test is not None:
+        fresh = evaluate(promised.rule, given.test, model=promised.model, ood_prior=prior)
+        points = {"held out": (fresh, given.test)}
     seen = {kind: point for kind, (point, _) in points.items()}
     rule = _described(promised.rule, data, group, seen)
-    out.save(rule.to_json)
+    out.save(lambda: given.file(rule))
+    _tell_learned(given, "tuned and proven on the rows that these are not learned on")
     result = _promised_result(replace(promised, rule=rule), points, out)
-    result = replace(result, data={**result.data, **work})
+    result = replace(result, data={**result.data, **work, **given.described()})
     result.show(as_json=out.as_json, beside=out.on_stdout)
 
 

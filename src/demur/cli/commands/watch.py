@@ -26,7 +26,7 @@ from demur.cli.options import (
 )
 from demur.cli.output import STDOUT, Progress, json_option, note, refuse_input
 from demur.cli.printing import Result, ResultTable, Section
-from demur.cli.saved import SavedRule, refuse_learned
+from demur.cli.saved import SavedRule
 from demur.core.models import Bound, Quantity
 from demur.core.program import Number as Value
 from demur.core.wording import formula
@@ -81,7 +81,7 @@ class ExpectOptions:
         """Return a new watch."""
         mean_time, prior, audit = float(self.mean_time), self.prior_range, self.audit_rates
         return Watch(
-            saved.rule,
+            saved.whole,
             expect=self.bounds(),
             alpha=float(self.alpha),
             mean_time=mean_time if mean_time > 0 else None,
@@ -194,7 +194,6 @@ def command(
     """
     _check(state, report, prometheus, as_json, [rule, *data, *([labels] if labels else [])])
     saved = SavedRule.load(rule, scores)
-    refuse_learned(saved.learned, "watch")
     fresh = expected.watch(saved)
     files = data_files(data)
     roles = _roles(saved, columns, files[0], labels)
@@ -252,7 +251,7 @@ def _existing(state: str | None, fresh: Watch, saved: SavedRule, reset: str | No
     """Read the state, if there is one, and reset it; refuse it if it expects something else."""
     if state is None or not Path(state).exists():
         return None
-    watch = load(state, saved.rule)
+    watch = load(state, saved.whole)
     if reset is not None:
         watch.reset(reset, audit=fresh.setup.audit)
     asked, known = fresh.setup.identity(), watch.setup.identity()
@@ -319,7 +318,12 @@ def _remarks(found: FileCounts, closed: list[str], watch: Watch) -> list[str]:
     if not setup.bounds:
         said.append("the rule's card names no bounds: state some, such as --max-selective-risk .05")
     if setup.reference is None:
-        said.append("the rule's card does not say where scores lie, so drift cannot be tested")
+        said.append(
+            "the rule's card does not say where scores lie, so drift cannot be tested"
+            if setup.made_by is None
+            else "the rule's card knows learned scores of the rows they were learned on only, so "
+            "drift cannot be tested: tune with --holdout or --guarantee"
+        )
     elif setup.rates is None or setup.rates.accepted is None:
         said.append("without --prior-range the share of accepted rows is not tested")
     return said

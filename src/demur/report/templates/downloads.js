@@ -11,7 +11,8 @@ function download(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// The file that demur tune -o writes: the rule, and a card that says where it comes from.
+// The file that demur tune -o writes: the rule, a card that says where it comes from, and what
+// makes its scores if they are learned.
 function ruleFile(data, direction, threshold, model, point) {
   const rule = {
     format: data.file.format, version: data.file.version,
@@ -20,7 +21,7 @@ function ruleFile(data, direction, threshold, model, point) {
   };
   const created = `${new Date().toISOString().slice(0, 19)}Z`;
   if (data.card) rule.card = { ...data.card, created, model: model ?? data.card.model, points: { tuned: point } };
-  return `${JSON.stringify(rule, null, 2)}\n`;
+  return `${JSON.stringify(data.learned ? { ...data.learned, rule } : rule, null, 2)}\n`;
 }
 
 function csvOf(table) {

@@ -258,15 +258,18 @@ class Explorer {
     const sure = this.asked.isStart ? this.data.guarantee : null;
     const promised = sure === null ? "" : ` --guarantee ${sure}`;
     byId("copy-command").textContent = this.data.command ? `${this.data.command} ${options}${promised}` : "";
+    const learned = Boolean(this.data.learned);
+    const sample = !learned ? "sample" : sure === null ? "learned.sample" : "learned.transform(other_rows)";
     byId("copy-tune").textContent = sure === null
-      ? `dm.tune(sample, ${model}${this.data.arguments}).rule`
-      : `dm.guarantees.tune_certified(sample, ${model}, confidence=${sure}${this.data.arguments}).rule`;
+      ? `dm.tune(${sample}, ${model}${this.data.arguments}).rule`
+      : `dm.guarantees.tune_certified(${sample}, ${model}, confidence=${sure}${this.data.arguments}).rule`;
     for (const row of all("[data-needs-rule]")) row.hidden = i < 0;
     byId("save-rule").disabled = i < 0;
     byId("pin").disabled = i < 0 && !this.pinned;
     if (i < 0) return;
     const [direction, threshold] = [this.book.direction(i), this.book.threshold(i)];
-    byId("copy-rule").textContent = ruleCode(direction, threshold, this.data.named ? this.data.scores : null, this.data.confidence);
+    const code = ruleCode(direction, threshold, this.data.named ? this.data.scores : null, this.data.confidence);
+    byId("copy-rule").textContent = learned ? `learned.rule(${code})` : code;
     if (this.data.sql) byId("copy-sql").textContent = sqlText(this.data.sql[byId("dialect").value], direction, threshold);
   }
 
