@@ -19,6 +19,8 @@ BLOCKED = [
     "torch",
     "dask",
     "pyspark",
+    "sqlalchemy",
+    "sqlglot",
 ]
 
 

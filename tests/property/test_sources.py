@@ -55,6 +55,9 @@ class EngineTests:
 class TableTests(EngineTests):
     """Tests of sources that have more columns, and rows that lack a value."""
 
+    text = "String"
+    """What the engine calls the type of text."""
+
     def test_points_by_day(self, source_of):
         table = pa.table(
             {
@@ -99,7 +102,9 @@ class TableTests(EngineTests):
         assert source_of(table, roles, missing="drop").overview().rows == 2
         with pytest.raises(dm.InvalidInputError, match="no column 'x'"):
             source_of(table, Roles(("x",), loss="l"))
-        with pytest.raises(dm.InvalidInputError, match="column 't' holds String, not numbers"):
+        with pytest.raises(
+            dm.InvalidInputError, match=f"column 't' holds {self.text}, not numbers"
+        ):
             source_of(table, Roles(("t",), loss="l"))
 
 
@@ -159,6 +164,26 @@ class TestSpark(TableTests):
 
     start = staticmethod(engines.spark)
     answers, tunings, first, single = 2, 2, 2000, 4
+
+
+class TestPostgres(LocalTests):
+    start = staticmethod(engines.postgres)
+    answers, tunings, text = 8, 6, "text"
+
+
+class TestSQLite(LocalTests):
+    start = staticmethod(engines.sqlite)
+    answers, tunings, text = 8, 6, "text"
+
+    @pytest.mark.parametrize("bad", [None])
+    def test_missing_scores_are_refused_or_dropped(self, source_of, bad):
+        """SQLite stores no NaN."""
+        super().test_missing_scores_are_refused_or_dropped(source_of, bad)
+
+
+class TestDuckDBBySql(LocalTests):
+    start = staticmethod(engines.duckdb_sql)
+    answers, tunings, text = 8, 6, "text"
 
 
 def pytest_generate_tests(metafunc):

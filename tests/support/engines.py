@@ -194,3 +194,44 @@ def without_pandas_warning(function, *arguments):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return function(*arguments)
+
+
+def _sql_source(connection, dialect):
+    from databases import put
+
+    from demur.sources.engines.connections import Database
+    from demur.sources.engines.sql import SqlSource
+
+    def source_of(table, *roles, **options):
+        name = put(connection, table, dialect)
+        return SqlSource(Database.of(connection), name, *roles, **options)
+
+    return source_of
+
+
+@contextmanager
+def postgres():
+    """Yield what puts a table into PostgreSQL."""
+    import databases
+
+    with databases.postgres() as connection:
+        yield _sql_source(connection, "postgres")
+
+
+@contextmanager
+def sqlite():
+    """Yield what puts a table into SQLite."""
+    import sqlite3
+
+    connection = sqlite3.connect(":memory:")
+    yield _sql_source(connection, "sqlite")
+    connection.close()
+
+
+@contextmanager
+def duckdb_sql():
+    """Yield what puts a table into DuckDB, to be counted there by SQL."""
+    from duckdb import connect
+
+    with connect() as connection:
+        yield _sql_source(connection, "duckdb")

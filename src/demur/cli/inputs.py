@@ -55,6 +55,13 @@ class DataOptions:
     openood_id: str | None
     openood_ood: tuple[str, ...] | None
     id_group: str | None = None
+    table: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.table is not None:
+            # From here on the URL names the table.
+            object.__setattr__(self, "data", _with_table(self.data, self.table))
+            object.__setattr__(self, "table", None)
 
     @property
     def has_ood(self) -> bool:
@@ -78,6 +85,18 @@ class DataOptions:
         named = {role: getattr(self, role) for role in _ROLES} | {"id": group}
         named[_GROUP] = self.id_group
         return {role: name for role, name in named.items() if name}
+
+
+def _with_table(data: str | None, table: str) -> str:
+    """Return the URL of a database with the name of a table."""
+    from demur.sources.files import is_database_url, split_table
+
+    if data is None or not is_database_url(data):
+        raise click.UsageError(
+            "--table is about databases: DATA must be a URL such as postgresql://host/database or "
+            "sqlite:///file.db"
+        )
+    return "#".join(map(str, split_table(data, table)))
 
 
 def data_options() -> Callable[[Command], Command]:
@@ -118,6 +137,12 @@ def data_options() -> Callable[[Command], Command]:
                 **column,
                 help="Group of each ID row, for --bound 'tpr of GROUP >= .6'.",
             ),
+            add(
+                "--table",
+                metavar="NAME",
+                help="Table or view of a database, where DATA is a URL such as "
+                "postgresql://host/database or sqlite:///file.db.",
+            ),
             openood(
                 "--openood",
                 multiple=True,
@@ -145,6 +170,15 @@ class EngineOptions:
 
     def streams(self, data: DataOptions) -> bool:
         """Return whether the rows stay where they are."""
+        from demur.sources.files import is_database_url
+
+        if is_database_url(data.data):
+            if self.engine not in ("auto", "memory"):
+                raise click.UsageError(
+                    f"--engine {self.engine}: the rows of a database are counted there; leave it "
+                    "out, or give --engine memory"
+                )
+            return self.engine == "auto"
         if self.engine != "auto":
             if data.openood and self.engine != "memory":
                 raise click.UsageError("--openood score files are read into memory")
@@ -312,6 +346,7 @@ def _read_file(
     *,
     need_loss: bool,
 ) -> ScoreTable:
+    from demur.sources.files import shown
     from demur.sources.tables import read_table, table_columns
 
     path = str(options.data)
@@ -329,7 +364,7 @@ def _read_file(
     roles = options.roles(group)
     wanted = [("--scores", name) for pair in scores for name in pair]
     wanted += [(f"--{role}", name) for role, name in roles.items()]
-    check_names(names, wanted, repr(path))
+    check_names(names, wanted, repr(shown(path)))
     check_confidence(confidence, {name for pair in scores for name in pair})
     columns = _read_columns(path, list(dict.fromkeys(name for _, name in wanted)), read_table)
     if lacks_loss:
@@ -360,10 +395,12 @@ def check_losses(options: DataOptions) -> None:
 def _read_columns(
     path: str, names: list[str], read: Callable[[str, list[str]], dict[str, npt.NDArray[Any]]]
 ) -> dict[str, npt.NDArray[Any]]:
-    with Progress(f"reading {path}"):
+    from demur.sources.files import shown
+
+    with Progress(f"reading {shown(path)}"):
         columns = read(path, names)
     if len(columns[names[0]]) == 0:
-        raise InvalidInputError(f"{path!r} has no rows")
+        raise InvalidInputError(f"{shown(path)!r} has no rows")
     return columns
 
 

@@ -48,6 +48,57 @@ _MAGIC = re.compile(r"[*?\[]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
+DATABASES = {
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "sqlite": "sqlite",
+    "duckdb": "duckdb",
+    "snowflake": "snowflake",
+    "bigquery": "bigquery",
+    "trino": "trino",
+}
+"""Dialects of SQL by what URLs, SQLAlchemy and ADBC call a database."""
+
+_URL = re.compile(r"(?P<name>[a-z0-9]+)(\+[a-z0-9_]+)?://")
+
+
+def is_database_url(path: object) -> bool:
+    """Return whether a text is the URL of a database.
+
+    Examples
+    --------
+    >>> is_database_url("postgresql+psycopg://me@host/db"), is_database_url("s3://bucket/x.parquet")
+    (True, False)
+    """
+    found = _URL.match(path) if isinstance(path, str) else None
+    return found is not None and found["name"] in DATABASES
+
+
+def shown(path: str) -> str:
+    """Return a path or URL as it may be shown: without a password.
+
+    Examples
+    --------
+    >>> shown("postgresql://me:secret@host/db#scores")
+    'postgresql://me:***@host/db#scores'
+    """
+    return re.sub(r"(?<=://)([^/@:]*):[^@/]*@", r"\1:***@", path)
+
+
+def split_table(url: str, table: str | None = None) -> tuple[str, str | None]:
+    """Return the URL of a database and the name of a table, which may be written behind a #.
+
+    Examples
+    --------
+    >>> split_table("sqlite:///lake.db#scores")
+    ('sqlite:///lake.db', 'scores')
+    """
+    bare, mark, behind = url.partition("#")
+    if mark and table is not None and table != behind:
+        raise InvalidInputError(f"the URL names the table {behind!r}, and table is {table!r}")
+    return bare, table if table is not None else behind or None
+
+
 def file_format(path: str | os.PathLike[str]) -> str:
     """Return the format that the ending of the name stands for; standard input is looked at.
 
@@ -104,6 +155,11 @@ def check_input(path: str | os.PathLike[str]) -> None:
     text = path_text(path)
     if text == STANDARD_INPUT:
         return
+    if is_database_url(text):
+        raise InvalidInputError(
+            f"{shown(text)!r} is a database, where a file is needed; its rows are decided "
+            "there, by the SQL of Rule.to_sql"
+        )
     try:
         found = os.stat(text)
     except OSError as error:
@@ -149,6 +205,8 @@ def is_partitioned(path: str | os.PathLike[str]) -> bool:
     (True, False)
     """
     text = path_text(path)
+    if is_database_url(text):
+        return False
     return os.path.isdir(text) or (bool(_MAGIC.search(text)) and not os.path.lexists(text))
 
 

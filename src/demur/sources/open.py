@@ -12,7 +12,7 @@ from demur.core.columns import ScoreColumns, check_names, match_name
 from demur.core.source import MEMORY, ScoreSource
 from demur.errors import InvalidInputError
 from demur.losses import check_losses
-from demur.sources.engines import engine_of, read_files
+from demur.sources.engines import engine_of, is_connection, read_files
 from demur.sources.files import (
     FileStamps,
     Located,
@@ -20,7 +20,9 @@ from demur.sources.files import (
     hive_columns,
     hive_kind,
     hive_values,
+    is_database_url,
     path_text,
+    split_table,
 )
 from demur.sources.record_batches import is_number
 from demur.sources.tables import csv_dialect, open_stream, refuse_hive_conflict
@@ -110,6 +112,7 @@ def open_source(
     missing: Missing = "error",
     memory: int = MEMORY,
     engine: Engine = "duckdb",
+    table: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ScoreSource:
     """Return rows that stay where they are as a source, which `tune` and `evaluate` take.
@@ -119,6 +122,8 @@ def open_source(
     data
         Files: a path, a pattern such as ``"scores/*.parquet"``, a folder, or a list of these.
         Or a frame: Spark (classic or Connect), Dask, Polars, a DuckDB relation, pandas, pyarrow.
+        Or, with `table`, a database: a connection (DB-API, ADBC), a SQLAlchemy engine, or a URL
+        such as ``"postgresql://me@host/db"`` or ``"sqlite:///file.db"``.
     scores, loss, correct, label, prediction, loss_function, ood, weight, group
         Columns, as in `Sample.from_frame`.
     confidence
@@ -133,6 +138,8 @@ def open_source(
         Bytes to get along with in this process, at least 16 MB.
     engine
         What reads files: ``"duckdb"``, the active ``"spark"`` session, or ``"dask"``.
+    table
+        Table or view of a database, ``"scores"`` or ``"schema.scores"``, which counts its rows.
     progress
         Called by DuckDB during each pass with the rows seen and all there are.
 
@@ -163,6 +170,13 @@ def open_source(
         raise InvalidInputError(
             f"engine must be one of {', '.join(get_args(Engine))}, got {engine!r}"
         )
+    if is_connection(data) or is_database_url(data):
+        return _of_database(data, table, roles, missing=missing, memory=memory)
+    if table is not None:
+        raise InvalidInputError(
+            "table is about databases: data must be a connection, or a URL such as "
+            f"postgresql://host/database, not a {type(data).__name__}"
+        )
     if isinstance(data, (list, tuple)):
         for path in data:
             check_kind("data", path, (str, os.PathLike))
@@ -181,6 +195,24 @@ def open_source(
         source.watch_files(stamps)  # type: ignore[attr-defined]
         return source
     return engine_of(data)(data, roles, missing=missing, memory=memory)
+
+
+def _of_database(data: Any, table: str | None, roles: Roles, **options: Any) -> ScoreSource:
+    """Return a table of a database as a source."""
+    from demur.sources.engines.connections import Database
+    from demur.sources.engines.sql import SqlSource, table_name
+
+    if isinstance(data, str):
+        data, table = split_table(data, table)
+    if table is None:
+        raise InvalidInputError("table is needed: the name of a table or view of the database")
+    table_name(table)
+    database = Database.of(data)
+    try:
+        return SqlSource(database, table, roles, **options)
+    except BaseException:
+        database.close()
+        raise
 
 
 def _names(argument: str, given: Any) -> tuple[str, ...]:

@@ -39,7 +39,9 @@ from demur.sources.files import (
     hive_columns,
     hive_kind,
     hive_values,
+    is_database_url,
     is_partitioned,
+    split_table,
     standard_input,
 )
 from demur.sources.record_batches import (
@@ -215,6 +217,8 @@ def _hive_text(item: Any) -> str | None:
 
 def table_columns(path: str | os.PathLike[str]) -> list[str]:
     """Return the names of the columns of a file, or of the first of many, and of their folders."""
+    if is_database_url(path):
+        return _database_table(path, None)[0]
     first = find_partitions(path).files[0] if is_partitioned(path) else path
     names = column_names(first)
     return names + [name for name in hive_columns(first) if name not in names]
@@ -222,6 +226,8 @@ def table_columns(path: str | os.PathLike[str]) -> list[str]:
 
 def read_table(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     """Return the named columns of a file or of many, one after the other, as `read_columns`."""
+    if is_database_url(path):
+        return _database_table(path, names)[1]
     files = find_partitions(path).files if is_partitioned(path) else (path,)
     parts = [_read_part(file, names) for file in files]
     said = [hive_values(file) for file in files]
@@ -230,6 +236,23 @@ def read_table(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, 
         if all(name in values for values in said):
             columns[name] = _hive_arrays(pieces, [values[name] for values in said])
     return {name: np.concatenate(pieces) for name, pieces in columns.items()}
+
+
+def _database_table(
+    path: Any, names: Sequence[str] | None
+) -> tuple[list[str], dict[str, npt.NDArray[Any]]]:
+    """Return the names of the columns of a table of a database, and some of the columns."""
+    from demur.sources.engines.connections import Database
+    from demur.sources.engines.sql import read_sql
+
+    url, table = split_table(str(path))
+    if table is None:
+        raise InvalidInputError("--table is needed: a table or view of the database")
+    database = Database.of(url)
+    try:
+        return read_sql(database, table, names)
+    finally:
+        database.close()
 
 
 def _read_part(file: str | os.PathLike[str], names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:

@@ -61,6 +61,7 @@ from demur.report import Report
 from demur.report.promises import PromiseEvidence
 from demur.report.report import TITLE
 from demur.report.verdict import nearest_tuning
+from demur.sources.files import shown
 from demur.tuning.result import Tuning
 from demur.tuning.tune import tune
 
@@ -89,8 +90,9 @@ class PageContents:
 
 def page_title(data: DataOptions) -> str:
     """Return a title that tells the pages of different files apart."""
-    named = data.data or data.openood_id
-    stem = Path(named).name.split(".")[0] if named else ""
+    # Of a database it is the table.
+    named = (data.data or data.openood_id or "").rpartition("#")[2]
+    stem = Path(named).name.split(".")[0]
     return f"{TITLE}: {stem}" if stem.strip("-") else TITLE
 
 
@@ -192,7 +194,8 @@ def command_line(
         "--seed": str(split.seed) if split.holdout is not None and split.seed else None,
         "--id": split.group if split.holdout is not None else None,
     }
-    words = ["demur", "tune", *([data.data] if data.data else [])]
+    # A page may be shown to many: no password is in it.
+    words = ["demur", "tune", *([shown(data.data)] if data.data else [])]
     for path in data.openood:
         words += ["--openood", path]
     for name, value in given.items():

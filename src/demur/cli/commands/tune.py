@@ -147,7 +147,8 @@ def command(
     """Find the best accept/reject rule for the rows of DATA.
 
     DATA is a .csv, .parquet, .arrow, .feather or .npz file with one row per input; or many
-    .parquet or .csv files: a folder, or a pattern in quotes. More rows than fit in --memory are
+    .parquet or .csv files: a folder, or a pattern in quotes; or, with --table, the URL of a
+    database. More rows than fit in --memory are
     counted where they are, in a few passes, and the rule found is the same. The rule
     minimises the selective risk (mean loss of accepted ID rows) under the bounds, or the
     expected cost. Exit code 3: no rule meets the bounds; the message says what is possible.

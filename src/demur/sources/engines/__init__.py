@@ -1,7 +1,7 @@
 """Platforms that hold rows, one file each, which is imported when it is first needed.
 
 A new one is a file here, with a subclass of `base.ScannedSource` or `base.PushdownSource`, and a
-line in `_LAZY`.
+line in `_LAZY`. Databases are all in `sql`; a new dialect is a line in `sql_rows.DIALECTS`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def engine_of(frame: Any) -> Callable[..., ScoreSource]:
         raise InvalidInputError(f"data cannot be read: {' '.join(str(error).split())}") from None
     except TypeError:
         raise InvalidInputError(
-            f"data is a {type(frame).__name__}: give files, or a frame of Spark, Dask, Polars, "
-            "DuckDB, pandas or pyarrow"
+            f"data is a {type(frame).__name__}: give files, a frame of Spark, Dask, Polars, "
+            "DuckDB, pandas or pyarrow, or a connection to a database"
         ) from None
     module, name = "frames", "FrameSource"
     if isinstance(known, nw.LazyFrame):
@@ -48,6 +48,12 @@ def engine_of(frame: Any) -> Callable[..., ScoreSource]:
         module, name = _LAZY[known.implementation.name]
     found: Callable[..., ScoreSource] = getattr(_engine(module), name)
     return found
+
+
+def is_connection(data: Any) -> bool:
+    """Return whether something is a connection to a database, or an engine of SQLAlchemy."""
+    kind = type(data)
+    return callable(getattr(kind, "cursor", None)) or kind.__module__.startswith("sqlalchemy.")
 
 
 def read_files(files: Located, engine: str) -> Any:

@@ -293,7 +293,7 @@ class PushdownSource(LazySource):
         Every row is counted once for its cell and once for every strip: the frame is unpivoted,
         and all the keys of cells and strips are different numbers.
         """
-        axes = [_StripAxis(strip) for strip in strips]
+        axes = [StripAxis(strip) for strip in strips]
         masses = self._masses(measure)
         rows = self._standard.rows(self._frame, measure.sides)
         rows, kept = self._with_cell(rows, "cell", bins), nw.lit(True)
@@ -316,9 +316,7 @@ class PushdownSource(LazySource):
         found = histogram_of(self._collect(groups), bins, measure, thresholds, self._overview)
         return counted_whole(self._overview, measure, found, within)
 
-    def _row_keys(
-        self, start: int, axes: Sequence[_StripAxis], kept: ex.Expr
-    ) -> dict[str, ex.Expr]:
+    def _row_keys(self, start: int, axes: Sequence[StripAxis], kept: ex.Expr) -> dict[str, ex.Expr]:
         """Return the key of a row as one of its cell and, counted from `start`, of the strips."""
         key = nw.when(kept).then(nw.col("cell")).otherwise(nw.lit(NOWHERE))
         finite = ex.finite(self._scores)
@@ -344,7 +342,7 @@ class PushdownSource(LazySource):
         return marked
 
 
-class _StripAxis:
+class StripAxis:
     """Bins along a strip, whose edges are the thresholds of its profile."""
 
     def __init__(self, strip: Strip) -> None:
@@ -365,6 +363,11 @@ class _StripAxis:
     def bins(self) -> int:
         """Number of bins that count: all but the one above the strip."""
         return self.axis.bins - 1
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Weights of the scores."""
+        return self._weights
 
     def key(self, scores: Sequence[str], first: int) -> ex.Expr:
         """Return the bin of a row, counted from `first`."""

@@ -65,7 +65,7 @@ class StandardRows:
             raise InvalidInputError(f'missing must be "error" or "drop", got {missing!r}')
         schema = dict(frame.collect_schema())
         check_names(list(schema), roles.used(), "the frame")
-        roles = _matched(roles, list(schema))
+        roles = matched(roles, list(schema))
         for argument, name in roles.used():
             if name == "*" or (name.startswith("^") and name.endswith("$")):
                 raise InvalidInputError(
@@ -168,7 +168,7 @@ def known_frame(frame: Any) -> Any:
         ) from None
 
 
-def _matched(roles: Roles, available: list[str]) -> Roles:
+def matched(roles: Roles, available: list[str]) -> Roles:
     """Return the roles by the names that the columns have in the frame."""
     names = {name: match_name(name, available) for _, name in roles.used()}
     if all(name == found for name, found in names.items()):

@@ -26,7 +26,7 @@ from demur.sources.open import Roles
 INFINITE, NOWHERE = -1, -2
 """Keys of rows with an infinite score, and of rows that are not to be counted."""
 
-_MOST_SETS = 1000
+MOST_SETS = 1000
 _ILLEGAL = {"scores": "-inf", "correct": "neither 0 nor 1"}
 
 
@@ -35,7 +35,7 @@ def grouped(rows: Frame, roles: Roles) -> Frame:
     aggregates = [getattr(nw.col(name), how)() for name, how in _kinds(roles).items()]
     groups = rows.with_columns(**_columns(roles)).group_by("label").agg(*aggregates)
     # A column that names a set for every row would bring all of them here.
-    return groups.head(_MOST_SETS + 5)
+    return groups.head(MOST_SETS + 5)
 
 
 def regrouped(tables: Sequence[Table], roles: Roles) -> Table:
@@ -119,9 +119,9 @@ def _refuse(roles: Roles, table: Table) -> None:
     for bad, what in ((ex.NO_FLAG, "a missing flag"), (ex.BAD_FLAG, "a flag that is not 0 or 1")):
         if bad in amount:
             raise InvalidInputError(f"ood: column {roles.ood!r} has {what} in {amount[bad]} rows")
-    if len(labels) > _MOST_SETS:
+    if len(labels) > MOST_SETS:
         raise InvalidInputError(
-            f"ood: column {roles.ood!r} names more than {_MOST_SETS} OOD sets; "
+            f"ood: column {roles.ood!r} names more than {MOST_SETS} OOD sets; "
             "give a flag, or a column with few names"
         )
     told = "loss" if roles.correct is None else "correct"

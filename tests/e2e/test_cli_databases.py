@@ -1,0 +1,105 @@
+"""The command line on tables of databases."""
+
+import json
+import sqlite3
+
+import databases
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import run
+from databases import put
+
+COLUMNS = ["--scores", "msp,knn", "--loss", "wrong", "--ood", "ood"]
+BOUNDS = ["--min-tpr", ".8", "--max-fpr", ".3"]
+
+
+def scored(n=600):
+    rng = np.random.default_rng(1)
+    wrong, ood = rng.random(n) < 0.2, rng.random(n) < 0.3
+    return pa.table(
+        {
+            "msp": rng.normal(size=n) + wrong,
+            "knn": np.round(rng.normal(size=n) + 2 * ood, 2),
+            "wrong": wrong.astype(int),
+            "ood": ood,
+            "day": np.where(np.arange(n) % 2, "mon", "tue"),
+        }
+    )
+
+
+def sqlite_url(folder):
+    with sqlite3.connect(folder / "f.db") as connection:
+        put(connection, scored(), "sqlite", "scores")
+    connection.close()
+    return "sqlite:///f.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request, tmp_path):
+    if request.param == "sqlite":
+        yield sqlite_url(tmp_path)
+        return
+    import psycopg
+
+    url = databases.postgres_url()
+    with psycopg.connect(url, autocommit=True) as connection:
+        put(connection, scored(), "postgres", "scores")
+        yield url
+        connection.execute("DROP TABLE scores")
+
+
+def test_tune_and_evaluate(url, tmp_path):
+    pq.write_table(scored(), tmp_path / "f.parquet")
+    there = run(
+        tmp_path, "tune", url, "--table", "scores", *COLUMNS, *BOUNDS, "-o", "r.json", "--json"
+    )
+    here = run(tmp_path, "tune", "f.parquet", *COLUMNS, *BOUNDS, "--json")
+    assert there.returncode == 0, there.stderr
+    told, expected = json.loads(there.stdout), json.loads(here.stdout)
+    assert told["tuned"] == expected["tuned"]
+    assert told["rule"]["direction"] == expected["rule"]["direction"]
+    assert told["work"]["engine"] in ("sqlite", "postgres")
+    by_day = ["--by", "day", "--json"]
+    found = [
+        json.loads(run(tmp_path, "evaluate", "r.json", data, *by_day).stdout)
+        for data in (f"{url}#scores", "f.parquet")
+    ]
+    assert found[0]["groups"] == found[1]["groups"] and len(found[0]["groups"]) == 2
+
+
+def test_what_needs_memory_reads_the_rows(tmp_path):
+    url = sqlite_url(tmp_path) + "#scores"
+    pq.write_table(scored(), tmp_path / "f.parquet")
+    arguments = ["--scores", "msp", "--scores", "knn", *COLUMNS[2:], *BOUNDS, "--json"]
+    found = [run(tmp_path, "compare", data, *arguments) for data in (url, "f.parquet")]
+    assert found[0].returncode == 0, found[0].stderr
+    assert json.loads(found[0].stdout) == json.loads(found[1].stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sqlite:///f.db"], "table is needed"),
+        (["sqlite:///f.db", "--table", "nix"], "SQLite: no such table: nix"),
+        (["sqlite:///g.db", "--table", "scores"], "there is no file 'g.db'"),
+        (["f.parquet", "--table", "scores"], "--table is about databases"),
+        (["sqlite:///f.db", "--table", "scores", "--engine", "dask"], "are counted there"),
+        (["sqlite:///f.db#a", "--table", "scores"], "the URL names the table 'a'"),
+        (["postgresql://me:secret@127.0.0.1:1/x", "--table", "t"], "PostgreSQL: "),
+    ],
+)
+def test_mistakes(arguments, words, tmp_path):
+    sqlite_url(tmp_path)
+    done = run(tmp_path, "tune", *arguments, *COLUMNS, *BOUNDS, "-o", "r.json")
+    assert done.returncode == 2 and words in done.stderr
+    assert "Traceback" not in done.stderr and "secret" not in done.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["f.db"]
+
+
+def test_apply_says_what_to_do(tmp_path):
+    url = sqlite_url(tmp_path)
+    (tmp_path / "r.json").write_text('{"version": 1}')
+    done = run(tmp_path, "apply", "r.json", f"{url}#scores", "-o", "o.csv")
+    assert done.returncode == 2 and not (tmp_path / "o.csv").exists()
