@@ -192,14 +192,3 @@ def _class_numbers(name: str, values: npt.NDArray[Any], classes: int) -> IntArra
 
 
 _NAMED: dict[str, Callable[[Any, Any], FloatArray]] = {"zero_one": zero_one, "absolute": absolute}
-
-
-def check_losses(
-    loss: str | None, correct: str | None, label: str | None, prediction: str | None
-) -> None:
-    """Refuse losses that are told in no way, or in two."""
-    pair = label is not None and prediction is not None
-    ways = [loss is not None, correct is not None, pair]
-    alone = not pair and (label is not None or prediction is not None)
-    if sum(ways) != 1 or alone:
-        raise InvalidInputError("give either loss, or label and prediction, or correct")

@@ -24,7 +24,7 @@ def engine(request, monkeypatch):
 @pytest.fixture
 def small(monkeypatch):
     """Let small samples be narrowed, whatever it costs."""
-    monkeypatch.setattr(narrowed, "LEAST_ROWS", 0)
+    monkeypatch.setattr(tune, "LEAST_ROWS", 0)
     monkeypatch.setattr(narrowed, "_MOST_OPEN", 1.0)
     monkeypatch.setattr(narrowed, "_AROUND", 0.25)
     monkeypatch.setattr(narrowed, "_GUESSED_FROM", 600)
@@ -97,7 +97,7 @@ def test_the_rule_and_its_certificate_are_those_of_all_rows(engine, small, monke
 
 
 def test_most_rows_of_a_large_sample_are_merged(engine, monkeypatch):
-    monkeypatch.setattr(narrowed, "LEAST_ROWS", 20_000)
+    monkeypatch.setattr(tune, "LEAST_ROWS", 20_000)
     rng = np.random.default_rng(3)
     id_scores, ood = rng.normal(size=(20_000, 2)), rng.normal(2, 1, (20_000, 2))
     wrong = rng.random(20_000) < 1 / (1 + np.exp(3 - 2 * id_scores[:, 0]))

@@ -1,10 +1,15 @@
 """What keeps the package a place where things are found."""
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import demur
+from demur._kernels.engines import engine_name
 
 PACKAGE = Path(demur.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -22,3 +27,24 @@ def test_what_a_model_means_is_told_by_its_objective_and_bounds():
     for file in FILES:
         if file.relative_to(PACKAGE).as_posix() != "core/models.py":
             assert not re.search(models, file.read_text(encoding="utf-8")), file
+
+
+def test_a_newcomer_can_look_through_all_files():
+    assert len(FILES) <= 175
+
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="needs the repository")
+@pytest.mark.skipif(engine_name() != "compiled", reason="files of the default engine are counted")
+def test_a_call_runs_through_few_files():
+    count = "import benchmarks.files_visited as f, pathlib, tempfile\n"
+    count += "place = pathlib.Path(tempfile.mkdtemp())\n"
+    count += "print(len(f.visits(f.tune_two_scores).files))\n"
+    count += "print(len(f.visits(lambda: f.tune_with_report(place)).files))\n"
+    run = [sys.executable, "-c", count]
+    done = subprocess.run(run, cwd=BENCHMARKS.parent, capture_output=True, text=True, check=True)
+    tune, with_page = map(int, done.stdout.split())
+    assert tune <= 12
+    assert with_page <= 43

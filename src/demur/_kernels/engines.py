@@ -5,6 +5,7 @@ The environment variable ``DEMUR_ENGINE`` (``compiled`` or ``numpy``) forces one
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -25,13 +26,23 @@ _Floats = npt.NDArray[np.float64]
 # Steps that a column of whole numbers may span, and how far from zero it may be. The gap of any
 # accepted set, in steps, is then several times the rounding errors of rules about the scores.
 _STEPS, _FARTHEST = 2.0**22, 2.0**25
-_MOST_DIGITS = 12
+_DECIMALS = tuple(10.0**digits for digits in range(13))
 # Rows looked at before all of them are.
 _SAMPLE = 256
 # An offset is taken out from this many times the spread on; x - offset is then exact.
 _OFFSET = 4.0
 
 Status = Literal["optimal", "gap", "budget", "unresolved", "infeasible"]
+
+
+Ranges = list[tuple[float, float]]
+"""The smallest and the largest value of each column."""
+
+
+def ranges_of(scores: _Floats) -> Ranges:
+    """Return the ranges of columns; none without rows."""
+    # Column by column: reductions over the short axis of pairs are slow.
+    return [(float(column.min()), float(column.max())) for column in scores.T if len(column)]
 
 
 class Frame(NamedTuple):
@@ -56,12 +67,11 @@ class Frame(NamedTuple):
     """Whether all points are whole numbers, few enough that every accepted set has a wide gap."""
 
     @classmethod
-    def of(cls, scores: _Floats) -> Frame:
-        """Return the frame for scores, finite, of shape (n, 2)."""
+    def of(cls, scores: _Floats, ranges: Ranges | None = None) -> Frame:
+        """Return the frame for scores, finite, of shape (n, 2), whose ranges may be known."""
         if len(scores) == 0:
             return cls()
-        # Column by column: reductions over the short axis of pairs are slow.
-        ranges = [(float(column.min()), float(column.max())) for column in scores.T]
+        ranges = ranges_of(scores) if ranges is None else ranges
         lattices = [_lattice(x, *ends) for x, ends in zip(scores.T, ranges, strict=True)]
         first, second = lattices
         if first is not None and second is not None:
@@ -83,12 +93,14 @@ class Frame(NamedTuple):
         """Return the points of scores, shape (n, 2)."""
         if self.plain:
             return scores
-        points = scores * np.array(self.divisor)
-        points -= np.array(self.shift)
-        if self.whole:
+        points = np.empty(scores.shape)
+        # Column by column, as NumPy is slow with rows of two.
+        for column, shift, divisor in zip(range(2), self.shift, self.divisor, strict=True):
+            moved = scores[:, column] * divisor
+            moved -= shift
             # Last, since a column that never changes may be shifted by any number.
-            np.rint(points, out=points)
-        return np.asarray(points)
+            points[:, column] = np.rint(moved) if self.whole else moved
+        return points
 
     def scores(self, points: _Floats) -> _Floats:
         """Return the scores of points, shape (..., 2)."""
@@ -109,7 +121,7 @@ def _lattice(values: _Floats, low: float, high: float) -> tuple[float, float] | 
         return None
     sample = values[:: max(1, len(values) // _SAMPLE)]
     reach, size = high - low, max(-low, high)
-    decimals = [10.0**k for k in range(_MOST_DIGITS + 1) if _fits(reach, size, 10.0**k)]
+    decimals = [d for d in _DECIMALS if reach * d <= _STEPS and size * d <= _FARTHEST]
     for divisors in (decimals, [_finest_dyadic(reach, size)]):
         # What is no multiple of the finest step is none of any other.
         if divisors and _are_steps(sample, divisors[-1]):
@@ -119,10 +131,6 @@ def _lattice(values: _Floats, low: float, high: float) -> tuple[float, float] | 
     return None
 
 
-def _fits(reach: float, size: float, divisor: float) -> bool:
-    return reach * divisor <= _STEPS and size * divisor <= _FARTHEST
-
-
 def _are_steps(values: _Floats, divisor: float) -> bool:
     # Division rounds correctly, as reading a decimal does.
     return bool((np.rint(values * divisor) / divisor == values).all())
@@ -130,8 +138,8 @@ def _are_steps(values: _Floats, divisor: float) -> bool:
 
 def _finest_dyadic(reach: float, size: float) -> float:
     """Return the largest power of two that leaves a column within its limits."""
-    most = min(_STEPS / reach, _FARTHEST / size)
-    return float(2.0 ** np.clip(np.floor(np.log2(most)), 0, 1000))
+    _, exponent = math.frexp(min(_STEPS / reach, _FARTHEST / size))
+    return 2.0 ** min(max(exponent - 1, 0), 1000)
 
 
 def _offset(low: float, high: float) -> float:

@@ -18,6 +18,7 @@ from demur.core.columns import (
     ID_NAMES,
     OOD_NEEDS_NO_LOSS,
     Columns,
+    check_losses,
     check_names,
     floats,
     numbers,
@@ -26,7 +27,7 @@ from demur.core.columns import (
 from demur.core.models import RejectionModel
 from demur.core.sample import POOLED_NAME, Sample
 from demur.errors import InvalidInputError, LikelyMistakeWarning
-from demur.losses import Loss, check_losses, evaluate_loss
+from demur.losses import Loss, evaluate_loss
 
 
 def sample_from_columns(

@@ -86,7 +86,10 @@ class ScoreColumns:
 
 
 def _are_names(names: Any) -> bool:
-    listed = isinstance(names, Sequence) and not isinstance(names, (str, bytes))
+    # Mostly a tuple: what is any other sequence takes several times as long to find out.
+    listed = isinstance(names, (tuple, list)) or (
+        isinstance(names, Sequence) and not isinstance(names, (str, bytes))
+    )
     return listed and all(isinstance(name, str) for name in names)
 
 
@@ -353,3 +356,14 @@ def _kind(column: npt.NDArray[Any]) -> str:
 
 def _is_number(item: Any) -> bool:
     return item is None or isinstance(item, (Real, Decimal))
+
+
+def check_losses(
+    loss: str | None, correct: str | None, label: str | None, prediction: str | None
+) -> None:
+    """Refuse losses that are told in no way, or in two."""
+    pair = label is not None and prediction is not None
+    ways = [loss is not None, correct is not None, pair]
+    alone = not pair and (label is not None or prediction is not None)
+    if sum(ways) != 1 or alone:
+        raise InvalidInputError("give either loss, or label and prediction, or correct")

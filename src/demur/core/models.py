@@ -8,8 +8,9 @@ derived from `objective` and `bounds`, never from the class.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from demur._arrays import check_kind
@@ -48,6 +49,8 @@ class Bound:
     at_most: Number | None = None
     group: str | None = None
     ood_set: str | None = None
+    share: Fraction = field(init=False, repr=False, compare=False)
+    """The value as the fraction its shortest decimal stands for."""
 
     def __post_init__(self) -> None:
         if self.quantity not in get_args(Quantity):
@@ -59,10 +62,8 @@ class Bound:
                 f"a bound on {self.quantity} needs either at_least or at_most, got "
                 f"at_least={self.at_least!r}, at_most={self.at_most!r}"
             )
-        if self.quantity == "selective_risk":
-            _check_nonnegative(self.parameter, self.value)
-        else:
-            check_share(self.parameter, self.value)
+        check = _check_nonnegative if self.quantity == "selective_risk" else check_share
+        object.__setattr__(self, "share", check(self.parameter, self.value))
         if self.group is not None and self.quantity not in ("tpr", "selective_risk"):
             raise InvalidInputError(
                 f"group: a bound on {self.quantity} is not of ID rows alone; groups go with tpr "
@@ -83,11 +84,6 @@ class Bound:
     def value(self) -> Number:
         """The value as it was given."""
         return self.at_most if self.at_least is None else self.at_least  # type: ignore[return-value]
-
-    @property
-    def share(self) -> Fraction:
-        """The value as the fraction its shortest decimal stands for."""
-        return exact(self.parameter, self.value)
 
     @property
     def parameter(self) -> str:
@@ -247,12 +243,12 @@ class RejectionModel:
         # Past __setattr__, which keeps models from being changed.
         self.__dict__.update(objective=objective, bounds=asked, ood_prior=ood_prior)
 
-    @property
+    @cached_property
     def cost(self) -> ExpectedCost | None:
         """The costs, if the expected cost is the objective."""
         return self.objective if isinstance(self.objective, ExpectedCost) else None
 
-    @property
+    @cached_property
     def every_set(self) -> bool:
         """Whether OOD sets are bounded one by one."""
         return any(bound.ood_set == EACH_SET for bound in self.bounds)
@@ -378,15 +374,19 @@ def check_model(model: object) -> None:
         )
 
 
-def check_share(name: str, value: Number) -> None:
-    """Refuse what is not a share."""
-    if not 0 <= exact(name, value) <= 1:
+def check_share(name: str, value: Number) -> Fraction:
+    """Return a share as a fraction; refuse what is none."""
+    share = exact(name, value)
+    if not 0 <= share <= 1:
         raise InvalidInputError(f"{name} must be in [0, 1], got {value}")
+    return share
 
 
-def _check_nonnegative(name: str, value: Number) -> None:
-    if exact(name, value) < 0:
+def _check_nonnegative(name: str, value: Number) -> Fraction:
+    share = exact(name, value)
+    if share < 0:
         raise InvalidInputError(f"{name} must be at least 0, got {value}")
+    return share
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ nI wins, then the smaller sum(nO), then the smaller L.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -364,3 +365,20 @@ def _quotient(bound: Bound, prior: Fraction, total: int, totals: Totals) -> tupl
     most = (1 - prior) * (1 - bound.share) * total / (prior * bound.share * totals.id)
     slack = Fraction(4 * max(totals.id_rounding, totals.ood_rounding), 2**52)
     return quotient_bound(most * (1 + slack), total, totals.id)
+
+
+def refuse_unknown_parts(
+    bounds: Iterable[Bound], set_names: Collection[str], group_names: Collection[str]
+) -> None:
+    """Raise for a bound on a set or a group that is not there."""
+    for bound in bounds:
+        if bound.is_of_one_set and bound.ood_set not in set_names:
+            raise InvalidInputError(
+                f"no OOD set is called {bound.ood_set!r}; there are {sorted(set_names)}"
+            )
+        if bound.group is None or bound.group in group_names:
+            continue
+        there = f"there are {sorted(group_names)}"
+        if not group_names:
+            there = "the rows have no groups: tell which by id_group= or --group COLUMN"
+        raise InvalidInputError(f"no group of ID rows is called {bound.group!r}; {there}")

@@ -171,10 +171,10 @@ class AcceptedMasses(NamedTuple):
         for start in range(0, len(points.scores), _BLOCK):
             part = slice(start, start + _BLOCK)
             accepted = decides.within(decides.weigh(points.scores[part])).nonzero()[0]
-            id_mass += int(points.id[part][accepted].sum())
-            loss_mass += int(points.loss[part][accepted].sum())
+            id_mass += int(points.id[part].take(accepted).sum())
+            loss_mass += int(points.loss[part].take(accepted).sum())
             for k, masses in enumerate(points.ood):
-                ood_masses[k] += int(masses[part][accepted].sum())
+                ood_masses[k] += int(masses[part].take(accepted).sum())
             if group is not None:
                 own = accepted[accepted < len(group) - start]
                 for sums, masses in zip(by_group, (points.id, points.loss), strict=True):

@@ -194,6 +194,8 @@ class Rule:
         Where one side has no names, columns are matched by position.
         """
         own = self.columns
+        if own == columns:
+            return self
         if own.names is None or columns.names is None:
             if columns.count != own.count:
                 raise InvalidInputError(
@@ -232,6 +234,8 @@ class Rule:
     def for_doubts(self, columns: ScoreColumns) -> Rule:
         """Return the rule in terms of the doubts of these columns, by position."""
         matched = self.on(columns)
+        if not columns.confidence:
+            return matched
         return Rule(columns.raw_direction(matched.direction), self.threshold, self.tau)
 
     def to_sql(

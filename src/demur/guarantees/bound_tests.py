@@ -12,7 +12,7 @@ Tests also make bounds safer to learn under.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray
 from demur.core.models import EACH_SET, Bound, RejectionModel
-from demur.core.program import Number
+from demur.core.program import Number, refuse_unknown_parts
 from demur.core.sample import Sample
 from demur.core.wording import bound_text
 from demur.errors import InvalidInputError
@@ -339,23 +339,6 @@ def tests_of(bound: Bound, given: Setting) -> list[BoundTest]:
         return [make(bound, given.group_names.index(bound.group), given)]
     which = None if bound.ood_set is None else given.set_names.index(bound.ood_set)
     return [make(bound, which, given)]
-
-
-def refuse_unknown_parts(
-    bounds: Iterable[Bound], set_names: Collection[str], group_names: Collection[str]
-) -> None:
-    """Raise for a bound on a set or a group that is not there."""
-    for bound in bounds:
-        if bound.is_of_one_set and bound.ood_set not in set_names:
-            raise InvalidInputError(
-                f"no OOD set is called {bound.ood_set!r}; there are {sorted(set_names)}"
-            )
-        if bound.group is None or bound.group in group_names:
-            continue
-        there = f"there are {sorted(group_names)}"
-        if not group_names:
-            there = "the rows have no groups: tell which by id_group= or --group COLUMN"
-        raise InvalidInputError(f"no group of ID rows is called {bound.group!r}; {there}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,13 @@ from typing import Literal, NamedTuple, get_args
 from demur._arrays import NUMBER, seeded, takes
 from demur.core.fingerprint import share_of_tuning_rows, share_text
 from demur.core.models import EACH_SET, Bound, RejectionModel
-from demur.core.program import Number
+from demur.core.program import Number, refuse_unknown_parts
 from demur.core.rates import OperatingPoint, accepted_rows, evaluate, tally_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import Measure, ScoreSource
 from demur.core.wording import bound_text
 from demur.errors import InvalidInputError
-from demur.guarantees.bound_tests import refuse_unknown_parts
 from demur.guarantees.intervals import (
     Interval,
     Prior,

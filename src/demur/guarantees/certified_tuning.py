@@ -34,18 +34,13 @@ from demur._arrays import NUMBER, seeded, takes
 from demur.core.card import Card
 from demur.core.column_sample import warn_of_mistakes
 from demur.core.models import RejectionModel
-from demur.core.program import Number
+from demur.core.program import Number, refuse_unknown_parts
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.wording import bound_text, formula
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.guarantees.bound_tests import (
-    Requirement,
-    Sizes,
-    refuse_unknown_parts,
-    refuse_unprovable,
-)
+from demur.guarantees.bound_tests import Requirement, Sizes, refuse_unprovable
 from demur.guarantees.candidates import Candidate, Tester, best_promised, least_smoothed
 from demur.guarantees.certified_rule import OOD_CAVEAT, certify
 from demur.guarantees.intervals import declared_losses, miss, refuse_weights

@@ -15,12 +15,12 @@ import numpy as np
 
 from demur._arrays import NUMBER, FloatArray, check_kind, seeded, takes
 from demur.core.models import RejectionModel
-from demur.core.program import Number
+from demur.core.program import Number, refuse_unknown_parts
 from demur.core.rates import evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.guarantees.bound_tests import asked_text, refuse_unknown_parts
+from demur.guarantees.bound_tests import asked_text
 from demur.guarantees.certified_tuning import tune_certified
 from demur.guarantees.splits import Seed
 from demur.tuning.result import Directions, Exact, Grid

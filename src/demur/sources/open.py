@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from demur._arrays import check_kind
-from demur.core.columns import ScoreColumns, check_names, match_name
+from demur.core.columns import ScoreColumns, check_losses, check_names, match_name
 from demur.core.source import MEMORY, ScoreSource
 from demur.errors import InvalidInputError
-from demur.losses import check_losses
 from demur.sources.engines import engine_of, is_connection, read_files
 from demur.sources.files import (
     FileStamps,

@@ -27,7 +27,7 @@ from demur.core.sample import Sample
 from demur.core.source import ScoreSource
 from demur.errors import DemurError, InvalidInputError
 from demur.tuning.boxes import Box, BoxFinder
-from demur.tuning.narrowed import narrowed
+from demur.tuning.narrowed import LEAST_ROWS, narrowed
 from demur.tuning.operating_points import Line
 from demur.tuning.prepared import LinearParts, Prepared, as_prepared, kernel_arguments
 from demur.tuning.result import (
@@ -395,7 +395,7 @@ def search_exact(
     # A gap is stated in the model's objective, engines work in that of the program.
     gap = search.gap / program.scale
     near = None
-    if search == _EXACT and start is None:
+    if len(prepared.points.scores) >= LEAST_ROWS and search == _EXACT and start is None:
         near = narrowed(prepared, program, allowed)
     if near is not None:
         prepared, outcome = near.prepared, near.outcome
