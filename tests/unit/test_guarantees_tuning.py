@@ -10,11 +10,11 @@ from scipy.special import ndtr
 import demur as dm
 from demur.guarantees import plan, plan_tuning, tune_certified
 from demur.guarantees.bound_tests import FreshCounts, Requirement, Sizes
+from demur.guarantees.candidates import LearnedDirections, judge_directions, rows_below
 from demur.guarantees.intervals import rate_lower, rate_upper, risk_upper, sidak
 from demur.guarantees.learned_rules import RankLogistic
 from demur.guarantees.planning import fewest_rows, rows_to_prove
 from demur.guarantees.splits import split
-from demur.guarantees.tolerance_limits import LearnedDirections, judge_directions, rows_below
 
 
 def pmf(n, p):

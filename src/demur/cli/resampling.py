@@ -1,4 +1,7 @@
-"""Rows kept apart and drawn anew: hold-out, folds, replicates, and the split behind a guarantee."""
+"""Rows kept apart and drawn anew: hold-out, folds, replicates, and the split behind a guarantee.
+
+`TuningRows` are those to tune on and those held out, with their scores learned if that was asked.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ from demur.core.drawing import RowDraw, share_drawn_together, split
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.program import exact
+from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import ScoreSource
 from demur.errors import InfeasibleError, InvalidInputError
@@ -392,3 +396,77 @@ def refuse_repeated_ids(rows: ScoreTable, column: str | None, per_id: str | None
             f"a promise counts independent rows, but column {column!r} has {different:,} ids in "
             f"{len(ids):,} rows: keep one row of each id, or say with --per-id what to promise"
         )
+
+
+if TYPE_CHECKING:
+    from demur.guarantees.splits import Groups
+    from demur.learn import Learned
+
+
+@dataclass(frozen=True, slots=True)
+class TuningRows:
+    """Rows to tune on and rows held out, with the scores that the rule will be about."""
+
+    names: tuple[str, ...]
+    """Columns of the scores in the file."""
+    train: Sample
+    test: Sample | None
+    ids: Groups | None
+    """Of the rows to tune on."""
+    test_ids: Groups | None
+    learned: Learned | None = None
+    """What made the scores of these rows, if they are learned."""
+
+    def file(self, rule: Rule) -> str:
+        """Return the text of the file that holds the rule, with its scores if they are learned."""
+        if self.learned is None:
+            return rule.to_json()
+        return self.learned.rule(rule, fresh=self.test).to_json()
+
+    def described(self) -> dict[str, Any]:
+        """Return, for --json, how the scores were learned."""
+        if self.learned is None:
+            return {}
+        return {"learned": {"method": self.learned.method, "scores": list(self.names)}}
+
+
+def learned_rows(
+    rows: ScoreTable,
+    held: BoolArray | None,
+    split: HoldoutOptions,
+    method: str,
+    model: RejectionModel,
+    *,
+    apart: bool,
+) -> TuningRows:
+    """Learn two scores from many.
+
+    Rows are tuned on with out-of-fold scores; with `apart`, scores are learned on a half of the
+    rows, and the other half, which is as new to them as any later row, is there to tune and prove.
+    """
+    from demur.learn import fit
+
+    names = rows.scores[0]
+    if len(names) < 2:
+        raise click.UsageError("--learn makes one rule of several scores: name them with --scores")
+    every = np.ones(len(rows.columns[names[0]]), np.bool_)
+    seen = every if held is None else ~held
+    taught = split.half(rows, seen) if apart else seen
+    raw = rows.raw_sample(names, taught)
+    with Progress(f"learning from {len(names)} scores of {raw.n_id + raw.n_ood:,} rows"):
+        learned = fit(
+            raw,
+            method,  # type: ignore[arg-type]
+            model=model,
+            groups=rows.ids(split.group, ~taught),
+            rng=split.seed,
+        )
+    tuned = seen & ~taught if apart else seen
+    return TuningRows(
+        names,
+        learned.sample_of(rows.raw_sample(names, tuned)) if apart else learned.sample,
+        None if held is None else learned.sample_of(rows.raw_sample(names, held)),
+        rows.ids(split.group, ~tuned),
+        None if held is None else rows.ids(split.group, ~held),
+        learned,
+    )

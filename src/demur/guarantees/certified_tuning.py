@@ -41,7 +41,14 @@ from demur.core.sample import Sample
 from demur.core.wording import bound_text, formula
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.bound_tests import Requirement, Sizes, refuse_unprovable
-from demur.guarantees.candidates import Candidate, Tester, best_promised, least_smoothed
+from demur.guarantees.candidates import (
+    Candidate,
+    Tester,
+    best_promised,
+    learn_directions,
+    least_smoothed,
+    takes_tolerance_limits,
+)
 from demur.guarantees.certified_rule import OOD_CAVEAT, certify
 from demur.guarantees.intervals import declared_losses, miss, refuse_weights
 from demur.guarantees.learned_rules import Learner
@@ -55,7 +62,6 @@ from demur.guarantees.splits import (
     refuse_repeated,
     split,
 )
-from demur.guarantees.tolerance_limits import learn_directions, takes_tolerance_limits
 from demur.tuning.result import Directions, Exact, Grid
 from demur.tuning.tune import tune, warn_of_grid
 

@@ -221,7 +221,7 @@ class Prepared:
     def of_points(self, points: Points) -> Prepared:
         """Return other points, some of these or merged ones, in the coordinates of these."""
         return Prepared(
-            self.sample, points, self.ood, self._engine, _spread=self.spread, _frame=self.frame
+            self.sample, points, self.ood, self.engine, _spread=self.spread, _frame=self.frame
         )
 
     def _grown(self, parts: tuple[Part, ...] = ()) -> Any:

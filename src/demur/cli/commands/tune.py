@@ -42,7 +42,9 @@ from demur.cli.printing import (
 from demur.cli.resampling import (
     HoldoutOptions,
     PerId,
+    TuningRows,
     holdout_options,
+    learned_rows,
     per_id_option,
     refuse_repeated_ids,
     tune_promised,
@@ -54,7 +56,6 @@ from demur.cli.streamed import (
     refuse_in_stream,
     tune_stream,
 )
-from demur.cli.tuning_rows import TuningRows, learned_rows
 from demur.core.card import point_data
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
