@@ -19,6 +19,7 @@ ROOMS = {
     "demur.adapters.sklearn": "scikit-learn",
     "demur.adapters.torch": "PyTorch",
     "demur.adapters.openood": "OpenOOD score files",
+    "demur.adapters.llm": "Logs of language models",
     "demur.errors": "Errors and warnings",
 }
 """Public modules and what they are about, in the order of the reference."""

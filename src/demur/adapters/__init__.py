@@ -1,4 +1,4 @@
-"""Data and models of other packages: scikit-learn, PyTorch, OpenOOD.
+"""Data and models of other packages: scikit-learn, PyTorch, OpenOOD, logs of language models.
 
 Each adapter is imported when it is first used, and its package with it.
 """
@@ -6,9 +6,10 @@ Each adapter is imported when it is first used, and its package with it.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__all__ = ["openood", "sklearn", "torch"]
+__all__ = ["llm", "openood", "sklearn", "torch"]
 
 if TYPE_CHECKING:
+    from demur.adapters import llm as llm
     from demur.adapters import openood as openood
     from demur.adapters import sklearn as sklearn
     from demur.adapters import torch as torch

@@ -242,6 +242,20 @@ def _list_of(length: int) -> Callable[[Any], None]:
     return step
 
 
+def _pair_of_names_or_list(unpickler: Any) -> None:
+    """Keep a pair of texts a tuple: it may be a key, and its hash is quick."""
+    pair = unpickler.stack[-2:]
+    named = all(type(part) is str for part in pair)
+    unpickler.stack[-2:] = [tuple(pair) if named else pair]
+
+
+class _DefaultDict(dict[Any, Any]):
+    """Stands in for `collections.defaultdict`, without what it would make."""
+
+    def __init__(self, *_factory: Any) -> None:
+        super().__init__()
+
+
 class _Unpickler(pickle._Unpickler):
     """An unpickler that knows a handful of names, imports nothing and makes no tuples.
 
@@ -258,6 +272,8 @@ class _Unpickler(pickle._Unpickler):
         ("builtins", "set"): set,
         ("builtins", "frozenset"): frozenset,
         ("collections", "OrderedDict"): dict,
+        ("collections", "defaultdict"): _DefaultDict,
+        ("builtins", "list"): list,
         ("torch._utils", "_rebuild_tensor_v2"): _Skipped,
         ("torch.storage", "_load_from_bytes"): _Skipped,
     } | {
@@ -274,7 +290,7 @@ class _Unpickler(pickle._Unpickler):
         pickle.TUPLE[0]: _list_since_mark,
         pickle.EMPTY_TUPLE[0]: _list_of(0),
         pickle.TUPLE1[0]: _list_of(1),
-        pickle.TUPLE2[0]: _list_of(2),
+        pickle.TUPLE2[0]: _pair_of_names_or_list,
         pickle.TUPLE3[0]: _list_of(3),
     }
 
