@@ -21,6 +21,8 @@ BLOCKED = [
     "pyspark",
     "sqlalchemy",
     "sqlglot",
+    "deltalake",
+    "pyiceberg",
 ]
 
 

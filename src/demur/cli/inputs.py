@@ -171,6 +171,7 @@ class EngineOptions:
     def streams(self, data: DataOptions) -> bool:
         """Return whether the rows stay where they are."""
         from demur.sources.files import is_database_url
+        from demur.sources.lakes import is_lake
 
         if is_database_url(data.data):
             if self.engine not in ("auto", "memory"):
@@ -179,6 +180,8 @@ class EngineOptions:
                     "out, or give --engine memory"
                 )
             return self.engine == "auto"
+        if self.engine == "auto" and is_lake(data.data):
+            return True
         if self.engine != "auto":
             if data.openood and self.engine != "memory":
                 raise click.UsageError("--openood score files are read into memory")

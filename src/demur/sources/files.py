@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from demur.core.columns import guess
@@ -72,6 +72,27 @@ def is_database_url(path: object) -> bool:
     """
     found = _URL.match(path) if isinstance(path, str) else None
     return found is not None and found["name"] in DATABASES
+
+
+def is_store_url(path: object) -> bool:
+    """Return whether a path is the URL of an object store.
+
+    Examples
+    --------
+    >>> is_store_url("s3://bucket/scores"), is_store_url("scores"), is_store_url("sqlite:///x.db")
+    (True, False, False)
+    """
+    return isinstance(path, str) and bool(_URL.match(path)) and not is_database_url(path)
+
+
+def lake_format(path: object) -> str | None:
+    """Return whether a folder is a table of "Delta Lake" or "Iceberg", or none of these."""
+    if not isinstance(path, (str, os.PathLike)) or "://" in os.fspath(path):
+        return None
+    folder = Path(path)
+    if (folder / "_delta_log").is_dir():
+        return "Delta Lake"
+    return "Iceberg" if any(folder.glob("metadata/*.metadata.json")) else None
 
 
 def shown(path: str) -> str:
@@ -155,6 +176,10 @@ def check_input(path: str | os.PathLike[str]) -> None:
     text = path_text(path)
     if text == STANDARD_INPUT:
         return
+    if is_store_url(text):
+        raise InvalidInputError(
+            f"{shown(text)!r} is in an object store, where a file of this machine is needed"
+        )
     if is_database_url(text):
         raise InvalidInputError(
             f"{shown(text)!r} is a database, where a file is needed; its rows are decided "
@@ -205,7 +230,7 @@ def is_partitioned(path: str | os.PathLike[str]) -> bool:
     (True, False)
     """
     text = path_text(path)
-    if is_database_url(text):
+    if is_database_url(text) or is_store_url(text):
         return False
     return os.path.isdir(text) or (bool(_MAGIC.search(text)) and not os.path.lexists(text))
 
@@ -249,12 +274,12 @@ def _refuse_lake_table(text: str, root: Path, files: Sequence[Path]) -> None:
         if (folder / "_delta_log").is_dir():
             raise InvalidInputError(
                 f"{text!r}: {str(folder)!r} is a table of Delta Lake, whose folder also holds "
-                "deleted rows; open it with the package deltalake (or Spark) and give the frame"
+                "deleted rows; give the folder itself, or open it with Spark and give the frame"
             )
         if any(folder.glob("metadata/*.metadata.json")):
             raise InvalidInputError(
                 f"{text!r}: {str(folder)!r} is a table of Iceberg, whose folder also holds deleted "
-                "rows; open it with the package pyiceberg (or Spark) and give the frame"
+                "rows; give the folder itself, or open it with Spark and give the frame"
             )
 
 
@@ -320,6 +345,13 @@ class Located:
     """The files by the types of their columns, where these differ."""
     mixed: tuple[str, ...] = ()
     """Columns of numbers whose types differ, to be read as doubles."""
+
+
+class Stamps(Protocol):
+    """Tells whether rows are what they were."""
+
+    def check(self) -> None:
+        """Refuse rows that changed."""
 
 
 class FileStamps:

@@ -23,6 +23,7 @@ from demur.sources.files import (
     path_text,
     split_table,
 )
+from demur.sources.lakes import is_lake, open_lake
 from demur.sources.record_batches import is_number
 from demur.sources.tables import csv_dialect, open_stream, refuse_hive_conflict
 
@@ -185,6 +186,8 @@ def open_source(
         if engine == "duckdb":
             from demur.sources.engines.duckdb import DuckDBSource
 
+            if is_lake(data):
+                data = open_lake(data)  # type: ignore[arg-type]
             return DuckDBSource(data, roles, missing=missing, memory=memory, progress=progress)
         located = _located(data, roles)
         stamps = FileStamps(located.files)

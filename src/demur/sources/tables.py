@@ -44,6 +44,7 @@ from demur.sources.files import (
     split_table,
     standard_input,
 )
+from demur.sources.lakes import is_lake, open_lake
 from demur.sources.record_batches import (
     Stream,
     arrow,
@@ -219,6 +220,8 @@ def table_columns(path: str | os.PathLike[str]) -> list[str]:
     """Return the names of the columns of a file, or of the first of many, and of their folders."""
     if is_database_url(path):
         return _database_table(path, None)[0]
+    if is_lake(path):
+        return list(open_lake(path).schema.names)
     first = find_partitions(path).files[0] if is_partitioned(path) else path
     names = column_names(first)
     return names + [name for name in hive_columns(first) if name not in names]
@@ -228,6 +231,8 @@ def read_table(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, 
     """Return the named columns of a file or of many, one after the other, as `read_columns`."""
     if is_database_url(path):
         return _database_table(path, names)[1]
+    if is_lake(path):
+        return open_lake(path).read(names)
     files = find_partitions(path).files if is_partitioned(path) else (path,)
     parts = [_read_part(file, names) for file in files]
     said = [hive_values(file) for file in files]

@@ -44,7 +44,7 @@ from demur.sources.engines.group_sums import (
     overview_of,
     tallies_of,
 )
-from demur.sources.files import FileStamps
+from demur.sources.files import FileStamps, Stamps
 from demur.sources.open import Missing, Roles
 
 _LARGEST = float(np.finfo(np.float64).max)
@@ -59,14 +59,14 @@ class BaseSource:
     def __init__(self, columns: ScoreColumns, *, memory: int) -> None:
         self._columns, self._memory = columns, memory
         self.work = Work(self.engine)
-        self._stamps = FileStamps()
+        self._stamps: Stamps = FileStamps()
         self._origin: BaseSource | None = None
 
     def __repr__(self) -> str:
         names = ", ".join(self.score_names)
         return f"{type(self).__name__}(scores {names}; {self.work.passes} passes so far)"
 
-    def watch_files(self, stamps: FileStamps) -> None:
+    def watch_files(self, stamps: Stamps) -> None:
         """Refuse passes over files that are not what they were."""
         self._stamps = stamps
 

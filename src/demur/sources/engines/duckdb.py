@@ -29,7 +29,8 @@ from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.engines.base import ScannedSource
 from demur.sources.engines.expressions import Table
 from demur.sources.engines.hashed import KEY
-from demur.sources.files import FileStamps, find_files, hive_kind, hive_values
+from demur.sources.files import FileStamps, Stamps, find_files, hive_kind, hive_values
+from demur.sources.lakes import LakeTable
 from demur.sources.open import Missing, Roles
 from demur.sources.record_batches import arrow, floats
 from demur.sources.tables import MISSING, Dialect, csv_dialect, refuse_hive_conflict
@@ -84,7 +85,8 @@ class DuckDBSource(ScannedSource):
         memory: int = MEMORY,
         progress: Progress | None = None,
     ) -> None:
-        stamps = FileStamps()
+        stamps: Stamps = FileStamps()
+        self._lake: LakeTable | None = None
         self._scan: FileScan | None = None
         self._connection: Any = None
         if isinstance(data, (str, os.PathLike, list, tuple)):
@@ -95,6 +97,12 @@ class DuckDBSource(ScannedSource):
             self._shut = weakref.finalize(self, _close, self._connection, spill)
             with self._explained():
                 relation = self._scan.open(self._connection, roles)
+        elif isinstance(data, LakeTable):
+            check_names(list(data.schema.names), roles.used(), repr(data.path))
+            stamps, self._lake = data, data
+            self._connection, spill = _connect(memory // _SHARE)
+            self._shut = weakref.finalize(self, _close, self._connection, spill)
+            relation = _with_nulls(self._connection.from_arrow(data), roles)
         else:
             # Two columns of one name would be one in a schema.
             check_names(list(data.columns), roles.used(), "the relation")
@@ -163,6 +171,8 @@ class DuckDBSource(ScannedSource):
         except duckdb().Error as error:
             if self._scan is not None:
                 raise self._scan.explain(error, self._connection) from None
+            if self._lake is not None:
+                raise self._lake.failure(error) from None
             raise InvalidInputError(f"DuckDB: {' '.join(str(error).split())}") from None
 
 
