@@ -172,3 +172,64 @@ def test_a_stopped_run_leaves_nothing_behind(folder):
     assert process.wait() == 128 + signal.SIGTERM
     assert everything(folder) == old
     assert not list(folder.glob(".out.*"))
+
+
+def resumed(folder, *more):
+    return run(folder, "apply", "r.json", "lake", "-o", "out", "--resume", "--json", *more)
+
+
+def results_of(folder):
+    return {
+        name: pa.parquet.ParquetFile(folder / name).read()["accept"].to_pylist()
+        for name in everything(folder)
+    }
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_goes_on_where_it_was(folder, end):
+    zeros = np.zeros(4_000_000)
+    pa.parquet.write_table(pa.table({"msp": zeros, "knn": zeros}), folder / "lake" / "z.parquet")
+    process = subprocess.Popen(
+        command("apply", "r.json", "lake", "-o", "out", "--resume"), cwd=folder, env=ENVIRONMENT
+    )
+    place = folder / ".out.resume"
+    while not list(place.glob("results/.z.parquet.part")) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(end)
+    assert process.wait() != 0
+    assert not (folder / "out").exists()
+    lines = [json.loads(line) for line in (place / "done.jsonl").read_text().splitlines()]
+    assert len(lines) == 13 and all("size" in line for line in lines[1:])
+    first = place / "results" / "day=0" / "part-00.parquet"
+    stamp = first.stat().st_mtime_ns
+    # A line that was cut off, and a result shorter than was noted, do not count.
+    with open(place / "done.jsonl", "a") as log:
+        log.write('{"name": "z.parquet", "si')
+    truncate(place / "results" / "day=1" / "part-04.parquet")
+    done = resumed(folder)
+    assert done.returncode == 0 and "11 of 13 files were decided before" in done.stderr
+    assert (folder / "out/day=0/part-00.parquet").stat().st_mtime_ns == stamp
+    assert not place.exists()
+    whole = run(folder, "apply", "r.json", "lake", "-o", "whole", "--json")
+    assert results_of(folder / "out") == results_of(folder / "whole")
+    told, expected = json.loads(done.stdout), json.loads(whole.stdout)
+    assert told | {"output": ""} == expected | {"output": ""}
+
+
+def test_another_question_does_not_go_on(folder):
+    truncate(folder / "lake" / "day=2" / "part-09.parquet")
+    old = everything(folder)
+    assert resumed(folder).returncode == 2
+    # What cannot be read is known before anything is begun.
+    assert everything(folder) == old
+    no_score(folder / "lake" / "day=2" / "part-09.parquet")
+    assert resumed(folder).returncode == 2
+    assert (folder / ".out.resume" / "done.jsonl").exists() and not (folder / "out").exists()
+    for more in (["--column", "kept"], ["--missing", "reject"]):
+        done = resumed(folder, *more)
+        assert done.returncode == 2 and "was begun with another rule, other options" in done.stderr
+    pa.parquet.write_table(part(9), folder / "lake" / "day=2" / "part-09.parquet")
+    done = resumed(folder)
+    assert done.returncode == 2 and "files that have changed since" in done.stderr
+    done = run(folder, "apply", "r.json", "lake/day=0/part-00.parquet", "-o", "x.csv", "--resume")
+    assert done.returncode == 2 and "--resume is about many files" in done.stderr

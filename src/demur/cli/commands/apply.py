@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from demur.cli.output import (
     refuse_existing,
 )
 from demur.cli.printing import Result, Section
+from demur.cli.resumed import ResumedFolder
 from demur.cli.saved import SavedRule
 from demur.core.card import SeenRanges
 from demur.core.columns import check_names, floats, match_name
@@ -42,6 +44,7 @@ Examples:
   demur apply rule.json today.parquet -o decided.parquet
   demur apply rule.json today.csv --id image --missing reject > decided.csv
   demur apply rule.json 'scores/day=*/*.parquet' -o decided
+  demur apply rule.json lake -o decided --resume
 """
 
 
@@ -72,6 +75,12 @@ Examples:
     show_default=True,
     help="What to do when a row lacks a score: stop, or reject the row.",
 )
+@option("Output")(
+    "--resume",
+    is_flag=True,
+    help="Many files: keep what is done if the run is stopped or killed, and go on with it when "
+    "the same command is given again.",
+)
 @output_options(
     "Write to this file, in the format of its ending, or to this folder if DATA is many files; "
     "else CSV to standard output."
@@ -83,6 +92,7 @@ def command(
     key: str | None,
     column: str,
     missing: str,
+    resume: bool,
     out: OutputOptions,
 ) -> None:
     """Add a column to DATA that tells the rows a saved RULE accepts.
@@ -90,18 +100,21 @@ def command(
     DATA is a file, or many: a folder, or a pattern in quotes. Rows are read, decided and written
     in batches, so files may be larger than memory. Of many files each is written under its own
     name and in its own format; the folder appears when all of them are done, and not before.
+    With --resume a run that was killed goes on where it was.
     Columns of a CSV file are passed on as the text they are.
     """
     if out.as_json and out.path is None:
         raise click.UsageError("--json needs -o: the rows themselves go to standard output")
     many = is_partitioned(data)
+    if resume and not many:
+        raise click.UsageError("--resume is about many files: DATA is one")
     if not many:
         out.check(inputs=[data, rule])
     saved = SavedRule.load(rule, scores)
     refuse = missing != "reject"
     decider = Decider(saved, column, key, refuse, saved.ranges())
     if many:
-        _apply_many(data, decider, out)
+        _apply_many(data, decider, out, rule if resume else None)
     else:
         kind = "CSV" if out.path is None else output_format(out.path)
         decider.kept(data)
@@ -118,7 +131,8 @@ def command(
         note(result.render("text"))
 
 
-def _apply_many(data: str, decider: Decider, out: OutputOptions) -> None:
+def _apply_many(data: str, decider: Decider, out: OutputOptions, resumed: str | None) -> None:
+    """Decide one file after the other; `resumed` is the file of the rule where runs go on."""
     if out.path is None:
         raise click.UsageError("many files need -o: the folder to write them to")
     partitions = find_partitions(data)
@@ -133,6 +147,9 @@ def _apply_many(data: str, decider: Decider, out: OutputOptions) -> None:
     # A column that the tenth file lacks is known before the first is written.
     for file in partitions.files:
         decider.kept(str(file))
+    if resumed is not None:
+        _apply_resumed(partitions.files, names, decider, target, resumed)
+        return
     with (
         Progress("applying", len(names), unit="files") as progress,
         replacing_folder(target) as folder,
@@ -142,6 +159,39 @@ def _apply_many(data: str, decider: Decider, out: OutputOptions) -> None:
             with open(folder / name, "wb") as written:
                 decider.apply(str(file), written, output_format(file), lambda _: None)
             progress.advance(1)
+
+
+def _apply_resumed(
+    files: Sequence[Path], names: list[Path], decider: Decider, target: Path, rule: str
+) -> None:
+    """Decide the files that no earlier run has decided."""
+    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    asked = {
+        "rule": hashlib.sha256(Path(rule).read_bytes()).hexdigest(),
+        "files": stamps,
+        "options": [decider.names, decider.column, decider.key, decider.refuse_missing],
+    }
+    folder = ResumedFolder(target, asked)
+    folder.open()
+    if folder.done:
+        note(f"{len(folder.done)} of {len(names)} files were decided before: going on")
+    with Progress("applying", len(names), unit="files") as progress:
+        for file, name in zip(files, names, strict=True):
+            known = folder.done.get(str(name))
+            if known is not None:
+                decider.count(known)
+            else:
+                before = decider.counts
+
+                def counted(before: dict[str, int] = before) -> dict[str, int]:
+                    return {key: value - before[key] for key, value in decider.counts.items()}
+
+                def write(written: BinaryIO, file: Path = file) -> None:
+                    decider.apply(str(file), written, output_format(file), lambda _: None)
+
+                folder.write(str(name), write, counted)
+            progress.advance(1)
+    folder.finish([str(name) for name in names])
 
 
 def _check_folder(target: Path, root: Path, names: list[Path], force: bool) -> None:
@@ -180,7 +230,7 @@ def _result(decider: Decider, out: OutputOptions) -> Result:
     share = f" ({decider.accepted / decider.rows:.1%})" if decider.rows else ""
     lacking = f"; {decider.missing:,} rows lack a score" if decider.missing else ""
     facts = [f"accepted {decider.accepted:,} of {decider.rows:,} rows{share}{lacking}"]
-    counts = {"rows": decider.rows, "accepted": decider.accepted, "missing": decider.missing}
+    counts = decider.counts
     warned = decider.ranges.warnings()
     seen = {"output": out.output} | ({"warnings": warned} if warned else {})
     return Result([Section(facts)], counts | seen)
@@ -213,6 +263,17 @@ class Decider:
         if self.saved.learned is not None:
             return [True] * len(self.names)
         return [weight != 0 for weight in self.saved.rule.direction]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was decided so far."""
+        return {"rows": self.rows, "accepted": self.accepted, "missing": self.missing}
+
+    def count(self, known: dict[str, int]) -> None:
+        """Add what an earlier run has decided."""
+        self.rows += known["rows"]
+        self.accepted += known["accepted"]
+        self.missing += known["missing"]
 
     def kept(self, path: str) -> list[str]:
         """Return the columns of a file that are passed on; refuse a file that lacks one."""
