@@ -189,6 +189,7 @@ def test_promises_and_pages_of_rows_that_stay_where_they_are(lake):
     assert found["held_out"]["rows"] == here["held_out"]["rows"]
     assert found["work"]["rows_fetched"] == 3600 and found["guarantee"]["confidence"] == 0.9
     for command in (["tune", "lake", *given, "--report", "t.html"], ["report", "lake", *given]):
+        command = [*command, "--engine", "duckdb"]
         output = [] if command[0] == "tune" else ["-o", "r.html"]
         done = run(lake, *command, *output, "--force")
         assert done.returncode == 0, done.stderr
@@ -214,3 +215,49 @@ def test_rows_that_memory_cannot_hold_are_drawn_and_that_is_said(lake):
     assert done.returncode == 0, done.stderr
     assert "the promise rests on" in done.stderr and "drawn by a hash of 200,000" in done.stderr
     assert 80_000 < json.loads(done.stdout)["work"]["rows_fetched"] < 86_000
+
+
+def test_estimates_by_a_hash_are_the_same_on_every_engine(lake):
+    given = [*COLUMNS, *BOUNDS, "--folds", "3", "--replicates", "4", "--seed", "2", "--json"]
+    found = []
+    for engine in ("duckdb", "dask"):
+        done = run(lake, "estimate", "lake", *given, "--engine", engine)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    one, two = found
+    assert one["cross"] == two["cross"] and one["bootstrap"] == two["bootstrap"]
+    assert one["rows"]["id"] == 2400 and len(one["cross"]["folds"]) == 3
+    assert one["work"]["engine"] == "duckdb" and one["work"]["passes"] > 30
+
+
+def test_compare_prior_and_plan_read_what_an_engine_brings(lake):
+    table = pa.parquet.read_table(lake / "all.parquet")
+    half = table.num_rows // 2
+    order = np.random.default_rng(3).permutation(table.num_rows)
+    write_table(table.take(pa.array(order[:half])), lake / "fresh.parquet")
+    write_table(table.take(pa.array(order[half:])), lake / "live.parquet")
+    done = run(lake, "tune", "all.parquet", *COLUMNS, *BOUNDS, "-o", "p.json", "--force")
+    assert done.returncode == 0, done.stderr
+    commands = [
+        ["compare", "lake", "--scores", "msp", "--scores", "msp,knn", *COLUMNS[2:], *BOUNDS],
+        ["prior", "p.json", "fresh.parquet", *COLUMNS[2:], "--deployed", "live.parquet"],
+        ["plan", "lake", *COLUMNS, *BOUNDS, "--rows", "800", "400", "--draws", "3"],
+    ]
+    for command in commands:
+        here, there = (
+            json.loads(run(lake, *command, "--json", "--engine", engine).stdout)
+            for engine in ("memory", "duckdb")
+        )
+        there.pop("work", None)
+        if command[0] == "compare":
+            for one, two in zip(here["results"], there["results"], strict=True):
+                # The same rows in another order: sums differ by rounding at most.
+                assert one["scores"] == two["scores"]
+                for name, value in one["metrics"].items():
+                    other = two["metrics"][name]
+                    assert value == (other if other is None else pytest.approx(other, rel=1e-12))
+        else:
+            assert here.keys() == there.keys()
+        if command[0] == "prior":
+            assert here["rows"] == there["rows"]
+            assert here["estimate"] == pytest.approx(there["estimate"], abs=0.05)

@@ -13,6 +13,7 @@ from tests.support import engines
 
 import demur as dm
 from demur.core.drawing import POISSON, PRIME, RowDraw, split
+from demur.guarantees import bootstrap, cross_tune
 from demur.sources.engines.frames import ArraySource
 from demur.sources.open import Roles
 
@@ -182,3 +183,38 @@ def test_numbers_are_spread_evenly_and_seeds_are_independent():
     shares = [RowDraw.holdout(0.3, seed).keeps(values, np.zeros(200_000, bool)) for seed in (0, 1)]
     assert all(abs(share.mean() - 0.3) < 0.005 for share in shares)
     assert abs((shares[0] & shares[1]).mean() - 0.09) < 0.005
+
+
+@pytest.mark.parametrize("engine", ["frames", "duckdb", "polars"])
+def test_folds_and_replicates_give_the_same_estimates(engine):
+    rng = np.random.default_rng(9)
+    n = 1500
+    ood = rng.random(n) < 0.4
+    score = rng.normal(0, 1, (n, 2)) + 1.5 * ood[:, None]
+    wrong = (rng.random(n) < 1 / (1 + np.exp(1 - score[:, 0]))).astype(np.int64)
+    table = pa.table({"a": score[:, 0], "b": score[:, 1], "loss": wrong, "ood": ood})
+    sample = dm.Sample.from_frame(table, ["a", "b"], loss="loss", ood="ood")
+    model, arrays = dm.TprFprModel(0.6, 0.4), ArraySource(sample)
+    with ENGINES[engine]() as source_of:
+        source = source_of(table, Roles(("a", "b"), loss="loss", ood="ood"))
+        cross = [cross_tune(one, model, folds=3, rng=4) for one in (arrays, source)]
+        booted = [bootstrap(one, model, replicates=5, rng=4) for one in (arrays, source)]
+    assert cross[0].held_out == cross[1].held_out
+    # By hand: every row is decided by the rule of its fold.
+    columns = [score[:, 0], score[:, 1]]
+    accepted = np.zeros(n, bool)
+    for number, fold in enumerate(cross[1].folds):
+        here = RowDraw.fold(number, 3, 4).keeps(columns, ood)
+        accepted[here] = fold.rule.accept(score[here])
+    assert cross[1].held_out.accepted_id == accepted[~ood].sum()
+    assert cross[1].held_out.accepted_ood == accepted[ood].sum()
+    for name, rate in booted[0].measures.items():
+        other = booted[1].measures[name]
+        assert rate.interval == other.interval
+        np.testing.assert_array_equal(rate.out_of_bag, other.out_of_bag)
+    # Means over draws with replacement are near the estimate from the sample.
+    assert abs(booted[0].measures["tpr"].in_bag.mean() - 0.6) < 0.01
+    with pytest.raises(dm.InvalidInputError, match="need a Sample"):
+        cross_tune(arrays, model, groups=(np.zeros(1), np.zeros(1)))
+    with pytest.raises(dm.InvalidInputError, match="no costs"):
+        bootstrap(arrays, dm.CostModel(0.1, 0.1, 0, 0.2), replicates=2)

@@ -168,8 +168,8 @@ class EngineOptions:
     engine: str
     memory: int
 
-    def streams(self, data: DataOptions) -> bool:
-        """Return whether the rows stay where they are."""
+    def streams(self, data: DataOptions, *, folders: bool = True) -> bool:
+        """Return whether the rows stay where they are; with `folders`, many files always do."""
         from demur.sources.files import is_database_url
         from demur.sources.lakes import is_lake
 
@@ -186,24 +186,30 @@ class EngineOptions:
             if data.openood and self.engine != "memory":
                 raise click.UsageError("--openood score files are read into memory")
             return self.engine != "memory"
-        return data.data is not None and self._is_large(data.data)
+        from demur.sources.files import find_partitions, is_partitioned
 
-    def _is_large(self, path: str) -> bool:
-        from demur.sources.files import FORMATS, check_input, is_partitioned
+        if data.data is None:
+            return False
+        if not is_partitioned(data.data):
+            return self._takes(data.data) > self.memory
+        files = find_partitions(data.data).files
+        taken = [self._takes(str(file)) for file in files]
+        return folders or sum(taken) > self.memory
+
+    def _takes(self, path: str) -> int:
+        """Return about how many bytes a file takes in memory, if it can be counted in."""
+        from demur.sources.files import FORMATS, check_input
         from demur.sources.tables import open_stream
 
-        # Only files that can be counted in; whatever else is wrong is told by their readers.
-        if is_partitioned(path):
-            return True
         kind = FORMATS.get(Path(path).suffix.lower())
         if kind == "Parquet":
-            rows = open_stream(path).rows or 0
-            return rows * _ROW_BYTES > self.memory
-        if kind == "CSV":
-            check_input(path)
-            # Numbers take about as many bytes as text as in memory; the search takes more.
-            return Path(path).stat().st_size * 8 > self.memory
-        return False
+            return (open_stream(path).rows or 0) * _ROW_BYTES
+        # Whatever else is wrong with a file is told by its reader.
+        if kind != "CSV":
+            return 0
+        check_input(path)
+        # Numbers take about as many bytes as text as in memory; the search takes more.
+        return Path(path).stat().st_size * 8
 
 
 def engine_options() -> Callable[[Command], Command]:

@@ -195,7 +195,7 @@ class ResamplingOptions:
 
     def cross(
         self,
-        sample: Sample,
+        sample: Sample | ScoreSource,
         model: RejectionModel,
         *,
         folds: int,
@@ -223,7 +223,7 @@ class ResamplingOptions:
 
     def bootstrap(
         self,
-        sample: Sample,
+        sample: Sample | ScoreSource,
         model: RejectionModel,
         *,
         search: SearchOptions,

@@ -174,9 +174,9 @@ class SavedRule:
         """Refuse a promise that rests on rows that made the rule, unless it is allowed."""
         return refuse_share(self.share_of_tuning_rows(rows), allow=allow)
 
-    def streams(self, engine: EngineOptions, data: DataOptions) -> bool:
+    def streams(self, engine: EngineOptions, data: DataOptions, *, folders: bool = True) -> bool:
         """Return whether the rows stay where they are, which learned scores do not allow."""
-        there = engine.streams(data)
+        there = engine.streams(data, folders=folders)
         if there and self.learned is not None:
             raise click.UsageError(
                 "learned scores are computed in memory: add --engine memory; demur apply decides "

@@ -33,6 +33,9 @@ PAGE_BYTES = 3000
 _LOSS, _OOD, _WEIGHT, _GROUP = " loss", " ood", " weight", " group"
 
 
+_NO_SPLIT = HoldoutOptions(None, 0, None)
+
+
 @dataclass(frozen=True, slots=True)
 class StreamTuning:
     """A rule tuned on a source, what it does there, and how much there is."""
@@ -98,7 +101,7 @@ def bring_rows(
     data: DataOptions,
     scores: tuple[str, ...],
     confidence: tuple[str, ...],
-    split: HoldoutOptions,
+    split: HoldoutOptions = _NO_SPLIT,
     *,
     what: str,
     row_bytes: int = ROW_BYTES,

@@ -15,6 +15,7 @@ import numpy as np
 from demur._arrays import FloatArray, data_frame, takes
 from demur.core.models import RejectionModel
 from demur.core.sample import Sample
+from demur.core.source import ScoreSource
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import Interval, miss
 from demur.guarantees.retuning import Progress, Retuning, replicate, values
@@ -112,7 +113,7 @@ class Bootstrap:
 
 
 def bootstrap(
-    sample: Sample,
+    sample: Sample | ScoreSource,
     model: RejectionModel,
     *,
     replicates: int = 1000,
@@ -135,6 +136,9 @@ def bootstrap(
     of their standard errors: on these scales the spread does not depend on the rate. Intervals
     hold one at a time and approximately: they cannot see losses that never happened in the
     sample. For a promise use `certify` or `tune_certified`.
+
+    Of a source, rows are drawn by a hash of its key or of the scores, with `rng` as the seed; every
+    replicate takes about seven passes.
 
     Parameters
     ----------
@@ -160,6 +164,18 @@ def bootstrap(
     >>> round(risk.apparent, 3), round(risk.optimism, 3), round(risk.interval.high, 3)
     (0.119, 0.006, 0.22)
     """
+    if isinstance(sample, ScoreSource):
+        from demur.guarantees.source_estimates import bootstrap_source, check_options
+
+        return bootstrap_source(
+            sample,
+            model,
+            replicates=replicates,
+            confidence=confidence,
+            directions=directions,
+            seed=check_options(rng, groups, search),
+            progress=progress,
+        )
     tail = miss(confidence) / 2
     tuned = tune(sample, model, directions=directions, search=search)
     names = measures(model)

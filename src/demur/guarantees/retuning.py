@@ -20,6 +20,7 @@ from demur.core.points import RowMasses
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.source import ScoreSource
 from demur.core.wording import point_frame, point_text
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.splits import Groups, GroupStrata, Seed, fold_numbers, group_strata
@@ -363,7 +364,7 @@ class CrossTuning:
 
 
 def cross_tune(
-    sample: Sample,
+    sample: Sample | ScoreSource,
     model: RejectionModel,
     *,
     folds: int = 5,
@@ -375,6 +376,8 @@ def cross_tune(
     progress: Progress | None = None,
 ) -> CrossTuning:
     """Tune on all rows, and estimate the outcome on rows not tuned on.
+
+    Of a source, folds are drawn by a hash of its key or of the scores, with `rng` as the seed.
 
     The rows are dealt into folds, ID and every OOD set by itself; each fold is decided by a
     rule tuned on the others. The held-out point is that of rules tuned on fewer rows, so it is
@@ -403,6 +406,12 @@ def cross_tune(
     >>> round(found.tuned.point.selective_risk, 3), round(found.held_out.selective_risk, 3)
     (0.119, 0.12)
     """
+    if isinstance(sample, ScoreSource):
+        from demur.guarantees.source_estimates import check_options, cross_tune_source
+
+        seed = check_options(rng, groups, search)
+        options: dict[str, Any] = {"directions": directions, "progress": progress}
+        return cross_tune_source(sample, model, folds=folds, seed=seed, **options)
     tuned = tune(sample, model, directions=directions, search=search)
     rows = CountedRows.of(sample)
     numbers = fold_numbers(sample, folds, rng, groups)

@@ -36,7 +36,7 @@ from demur.cli.printing import (
 )
 from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids
 from demur.cli.saved import SavedRule, opened, refuse_share, work_data
-from demur.cli.streamed import refuse_in_stream
+from demur.cli.streamed import bring_rows, refuse_in_stream
 from demur.core.fingerprint import share_of_tuning_rows, warn_of_share
 from demur.core.models import RejectionModel, TprFprModel
 from demur.core.program import Number as Bound
@@ -325,6 +325,7 @@ Examples:
 )
 @level_option("Estimate", "Confidence of the interval.")
 @names_or_level_option()
+@engine_options()
 @json_option()
 def prior_command(
     rule: str,
@@ -334,6 +335,7 @@ def prior_command(
     group: str | None,
     level: Bound | None,
     confidence: tuple[Any, ...],
+    engine: EngineOptions,
     as_json: bool,
 ) -> None:
     """Estimate the share of OOD inputs in use, from the scores that a saved RULE weighs.
@@ -346,7 +348,14 @@ def prior_command(
     told = LevelOption.of(level, confidence, note)
     saved = SavedRule.load(rule, scores, told.confidence).for_rows_of(data.data, deployed)
     loaded, names = saved.rule, saved.names
-    rows = saved.read(data, need_loss=False, group=group)
+    if saved.streams(engine, data, folders=False):
+        refuse_in_stream({"--id": group})
+        brought = bring_rows(
+            engine, saved.columns(data), names, saved.confidence, what="the estimate"
+        )
+        rows, work = brought.rows, dict(brought.work)
+    else:
+        rows, work = saved.read(data, need_loss=False, group=group), {}
     sample, ids = rows.sample(names), rows.ids(group)
     if share := saved.share_of_tuning_rows(rows):
         warn_of_share(share)
@@ -359,6 +368,7 @@ def prior_command(
         "rule": rule_data(loaded),
         "rows": rows_data(sample),
         "deployed": len(in_use),
+        **work,
     }
     section = Section(facts, notes=[prior_text(found), *_advice(found)])
     Result([section], prior_data(found) | described).show(as_json=as_json)

@@ -11,7 +11,13 @@ from typing import Any
 import click
 import numpy as np
 
-from demur.cli.inputs import DataOptions, data_options, read_rows
+from demur.cli.inputs import (
+    DataOptions,
+    EngineOptions,
+    data_options,
+    engine_options,
+    read_rows,
+)
 from demur.cli.model_options import ModelOptions, grid_option, model_options
 from demur.cli.options import (
     SectionCommand,
@@ -33,6 +39,7 @@ from demur.cli.printing import (
     Section,
 )
 from demur.cli.resampling import ResamplingOptions, resampling_options
+from demur.cli.streamed import bring_rows, refuse_in_stream
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.sample import POOLED_NAME, Sample
@@ -127,6 +134,7 @@ Examples:
     show_default=True,
     help="Kind of table.",
 )
+@engine_options()
 @output_options("Write the table to this file.")
 def command(
     data: DataOptions,
@@ -138,6 +146,7 @@ def command(
     seed: int,
     group: str | None,
     kind: str,
+    engine: EngineOptions,
     out: OutputOptions,
 ) -> None:
     """Compare scores and pairs of scores on the rows of DATA.
@@ -145,13 +154,20 @@ def command(
     A table as in the paper: selective risk at the bounds ("unable" where no rule meets them),
     AUROC, AUPR, OSCR in both definitions and FPR at TPR 0.95, for each OOD set and for all
     together. The best of every column is marked. With --replicates, differences to the first
-    score on the same rows, where a mark means that the interval excludes zero.
+    score on the same rows, where a mark means that the interval excludes zero. Of more rows than
+    fit in --memory, as many as do are drawn by a hash of the scores of each line.
     """
     models = model.models()
     out.check(inputs=data.inputs)
-    rows = read_rows(data, scores, confidence=confidence, group=group)
-    asked = rows.scores if scores else tuple((name,) for pair in rows.scores for name in pair)
-    samples = {names: rows.sample(names) for names in asked}
+    work: Mapping[str, Any] = {}
+    if engine.streams(data, folders=False):
+        refuse_in_stream({"--replicates": resampling.replicates or None, "--id": group})
+        samples, work = _brought(engine, data, scores, confidence)
+        asked = tuple(samples)
+    else:
+        rows = read_rows(data, scores, confidence=confidence, group=group)
+        asked = rows.scores if scores else tuple((name,) for pair in rows.scores for name in pair)
+        samples = {names: rows.sample(names) for names in asked}
     some = next(iter(samples.values()))
     search = None if grid is None else Grid(grid)
     columns = _columns(some, models, model.prior, search)
@@ -164,8 +180,27 @@ def command(
     sections = [Section(table=_table(columns, compared), notes=remarks)]
     if differences:
         sections.append(_difference_section(differences, float(resampling.level)))
-    result = Result(sections, _data(columns, compared, differences))
+    result = Result(sections, {**_data(columns, compared, differences), **work})
     out.write(result.render("json" if out.as_json else kind))
+
+
+def _brought(
+    engine: EngineOptions,
+    data: DataOptions,
+    scores: Sequence[tuple[str, ...]],
+    confidence: tuple[str, ...],
+) -> tuple[dict[tuple[str, ...], Sample], dict[str, Any]]:
+    """Return rows for each score or pair, as many as memory holds, and what engines did."""
+    found, work = {}, dict[str, Any]()
+    for names in scores:
+        own = tuple(name for name in names if name in confidence)
+        what = f"the line of {' + '.join(names)}"
+        brought = bring_rows(engine, data, names, own, what=what)
+        found[names] = brought.rows.sample(names)
+        for key, value in brought.work.get("work", {}).items():
+            known = work.get(key, 0)
+            work[key] = value if isinstance(value, str) else value + known
+    return found, {"work": work}
 
 
 def _columns(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 
 from demur.cli import UNMET
 from demur.cli.inputs import DataOptions, EngineOptions, data_options, engine_options, read_rows
@@ -21,7 +23,7 @@ from demur.cli.options import (
     scores_option,
     seed_option,
 )
-from demur.cli.output import Progress, caution, json_option
+from demur.cli.output import Progress, caution, json_option, note
 from demur.cli.printing import (
     ONLY_THESE_OOD,
     Result,
@@ -38,12 +40,13 @@ from demur.cli.printing import (
 )
 from demur.cli.resampling import ResamplingOptions, folds_option, resampling_options
 from demur.cli.saved import SavedRule, opened, work_data
+from demur.cli.streamed import refuse_in_stream
 from demur.core.fingerprint import share_text, warn_of_tuning_rows
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
-from demur.core.source import Overview
+from demur.core.source import Overview, ScoreSource
 from demur.core.wording import RATE_NAMES, bounds_met, formula, outwards, paper_text
 from demur.guarantees.bootstrapping import Bootstrap
 from demur.guarantees.retuning import CrossTuning
@@ -212,6 +215,7 @@ Examples:
     help="Rows with the same id, such as those of one patient, stay in one fold and are drawn "
     "together.",
 )
+@engine_options()
 @json_option()
 def estimate_command(
     data: DataOptions,
@@ -223,13 +227,16 @@ def estimate_command(
     resampling: ResamplingOptions,
     seed: int,
     group: str | None,
+    engine: EngineOptions,
     as_json: bool,
 ) -> None:
     """Estimate what rules tuned on DATA do on new inputs.
 
     A tuned rule looks better on its own rows than it is. Cross-validation judges every row by a
     rule tuned without it; the bootstrap tunes anew on rows drawn anew and says how far the truth
-    may lie. ID rows and every OOD set are drawn by themselves.
+    may lie. ID rows and every OOD set are drawn by themselves. Rows that memory does not hold are
+    drawn by a hash, of --id or of the scores, and counted where they are; each replicate takes
+    about seven passes, and none are made unless --replicates asks for them.
     """
     asked = model.model_for(has_ood=data.has_ood)
     if not folds and not resampling.replicates:
@@ -241,23 +248,39 @@ def estimate_command(
         )
     if search.fpr_of != "pooled":
         raise click.UsageError("estimates are about the FPR of all OOD rows together")
-    rows = read_rows(data, [scores] if scores else [], confidence=confidence, group=group)
-    sample = rows.sample(rows.tuned_scores)
-    with Progress("tuning"), infeasible_as_json(as_json):
-        tuned = tune(sample, asked, directions=search.directions, search=search.search)
-    ids = rows.ids(group)
-    cross = resampling.cross(sample, asked, folds=folds, search=search, seed=seed, groups=ids)
-    found = resampling.bootstrap(sample, asked, search=search, seed=seed, groups=ids)
+    with ExitStack() as stack:
+        ids: Groups | None = None
+        rows: Sample | ScoreSource
+        if engine.streams(data, folders=False):
+            refuse_in_stream({"--grid": search.grid})
+            asked_for = click.get_current_context().get_parameter_source("replicates")
+            if asked_for is ParameterSource.DEFAULT:
+                resampling = replace(resampling, replicates=0)
+                note("no bootstrap: every replicate takes about seven passes; give --replicates")
+            progress = stack.enter_context(Progress("counting rows"))
+            source = opened(engine, data, scores, confidence, progress, about=8 * folds, key=group)
+            rows = stack.enter_context(source)
+            sizes: Sample | Overview = rows.overview()
+        else:
+            read = read_rows(data, [scores] if scores else [], confidence=confidence, group=group)
+            rows = sizes = read.sample(read.tuned_scores)
+            ids = read.ids(group)
+        with Progress("tuning"), infeasible_as_json(as_json):
+            tuned = tune(rows, asked, directions=search.directions, search=search.search)
+        cross = resampling.cross(rows, asked, folds=folds, search=search, seed=seed, groups=ids)
+        found = resampling.bootstrap(rows, asked, search=search, seed=seed, groups=ids)
+        work = {} if isinstance(rows, Sample) else work_data(rows)
     rule = tuned.rule
     facts = [f"Rules tuned for {paper_text(asked)}, such as: accept when {formula(rule)}"]
     table = _table(tuned.point, cross, found)
     data_out = {
         "rule": rule_data(rule),
         "model": asked.to_data(),
-        "rows": rows_data(sample),
+        "rows": rows_data(sizes),
         "tuned": asdict(tuned.point),
         "cross": None if cross is None else cross_data(cross),
         "bootstrap": None if found is None else bootstrap_data(found),
+        **work,
     }
     section = Section(facts, table=table, notes=_notes(cross, found, ids))
     Result([section], data_out).show(as_json=as_json)

@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from demur.cli.inputs import DataOptions, data_options, read_rows
+from demur.cli.inputs import (
+    DataOptions,
+    EngineOptions,
+    data_options,
+    engine_options,
+    read_rows,
+)
 from demur.cli.model_options import BoundText, ModelOptions
 from demur.cli.options import (
     Chance,
@@ -25,6 +31,7 @@ from demur.cli.options import (
 )
 from demur.cli.output import Progress, json_option, note
 from demur.cli.printing import Result, ResultTable, Section
+from demur.cli.streamed import bring_rows
 from demur.core.models import Bound, RejectionModel
 from demur.core.program import Number as ExactNumber
 from demur.core.rule import Rule
@@ -201,6 +208,7 @@ _tuning = option("Tuning with a guarantee, planned from the rows of DATA")
 @names_or_level_option()
 @data_options()
 @watch_plan_options
+@engine_options()
 @json_option()
 def command(
     data: DataOptions,
@@ -219,6 +227,7 @@ def command(
     fpr_of: str,
     max_loss: ExactNumber | None,
     seed: int,
+    engine: EngineOptions,
     as_json: bool,
     **watched: Any,
 ) -> None:
@@ -261,7 +270,10 @@ def command(
         sections += [curve, Section([_fewest(planned)])]
     described = asdict(planned) | {"model": asked.to_data(), "sets": sets}
     if data.data is not None or data.openood:
-        rows = read_rows(data, [scores] if scores else [], confidence=told.confidence)
+        if engine.streams(data, folders=False):
+            rows = bring_rows(engine, data, scores, told.confidence, what="the plan").rows
+        else:
+            rows = read_rows(data, [scores] if scores else [], confidence=told.confidence)
         model = asked.of_every_set() if fpr_of == "worst" else asked
         pilot = rows.sample(rows.tuned_scores)
         here = pilot.n_id, pilot.n_ood

@@ -405,7 +405,7 @@ def command(
     promise.check(search, resampling, held=split.holdout is not None)
     out.check(inputs=[*data.inputs, *([like] if like else [])])
     work: Mapping[str, Any] = {}
-    if engine.streams(data):
+    if engine.streams(data, folders=False):
         refuse_in_stream({"--compare": options.compare or None, "--per-id": per_id})
         refuse_in_stream({"--id beside --guarantee": promise.guarantee and split.group})
         brought = bring_rows(
