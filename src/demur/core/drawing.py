@@ -221,7 +221,8 @@ def drawable(source: ScoreSource) -> DrawableSource:
     """Return a source that can be drawn from; refuse others."""
     if not isinstance(source, DrawableSource):
         raise InvalidInputError(
-            f"rows of a {type(source).__name__} cannot be drawn by a hash: give a Sample"
+            f"rows of a {type(source).__name__} cannot be drawn by a hash: read them into "
+            "memory (a Sample, or --engine memory)"
         )
     return source
 
