@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from demur.core.bins import Bins
 from demur.core.columns import ID_NAMES, check_names, match_name
+from demur.core.drawing import RowDraw
 from demur.core.rule import Rule
 from demur.core.source import (
     MEMORY,
@@ -183,6 +184,13 @@ class SqlSource(BaseSource):
         """Return about so many rows; databases choose them by a chance of their own."""
         share = rows / max(self._overview.rows, 1)
         return self._fetched(self._pass(self._rows.rows(self._overview.sides, share=share)))
+
+    def drawn(self, draw: RowDraw) -> SqlSource:
+        """Refuse to draw rows by a hash, which databases are not asked to compute."""
+        raise InvalidInputError(
+            f"rows of a database are not drawn by a hash, as {draw.purpose!r} needs: read them "
+            "into memory (--engine memory), or write them to Parquet"
+        )
 
     def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
         """Return what `rule` accepts, for each value of the column `by`."""
