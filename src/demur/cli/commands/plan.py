@@ -271,7 +271,9 @@ def command(
     described = asdict(planned) | {"model": asked.to_data(), "sets": sets}
     if data.data is not None or data.openood:
         if engine.streams(data, folders=False):
-            rows = bring_rows(engine, data, scores, told.confidence, what="the plan").rows
+            brought = bring_rows(engine, data, scores, told.confidence, what="the plan")
+            rows = brought.rows
+            described |= brought.work
         else:
             rows = read_rows(data, [scores] if scores else [], confidence=told.confidence)
         model = asked.of_every_set() if fpr_of == "worst" else asked
