@@ -116,9 +116,7 @@ _NAMES = {
     "tuning.result": ("Exact", "Grid", "SearchCertificate", "Tuning"),
     "tuning.tune": ("tune",),
 }
-_PLACES = {name: (place, name) for place, names in _NAMES.items() for name in names}
-# The name under which the search first told how sure it is; promises have others.
-_PLACES["Certificate"] = ("tuning.result", "SearchCertificate")
+_PLACES = {name: place for place, names in _NAMES.items() for name in names}
 _ROOMS = (
     "adapters",
     "detectors",
@@ -142,11 +140,21 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("demur")
+    if name == "Certificate":
+        # The name under which the search first told how sure it is; promises have others.
+        return _called_otherwise(name, "SearchCertificate")
     if name not in _PLACES:
         raise AttributeError(f"module 'demur' has no attribute {name!r}")
-    place, known_as = _PLACES[name]
-    found = globals()[name] = getattr(import_module(f"demur.{place}"), known_as)
+    found = globals()[name] = getattr(import_module(f"demur.{_PLACES[name]}"), name)
     return found
+
+
+def _called_otherwise(old: str, new: str) -> Any:
+    import warnings
+
+    said = f"demur.{old} is called demur.{new} now: it is about the search, not about new inputs"
+    warnings.warn(said, DeprecationWarning, stacklevel=3)
+    return __getattr__(new)
 
 
 def __dir__() -> list[str]:

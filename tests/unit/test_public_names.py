@@ -60,7 +60,8 @@ def test_certificates_of_searches_and_of_statistics_have_names_of_their_own():
     tuned = dm.tune(dm.Sample([1, 2], [0, 1], [3]), dm.TprFprModel(0.5))
     assert type(tuned.certificate) is dm.SearchCertificate
     # The old name is still there, and means the same.
-    assert dm.Certificate is dm.SearchCertificate
+    with pytest.warns(DeprecationWarning, match="SearchCertificate"):
+        assert dm.Certificate is dm.SearchCertificate
     assert "Certificate" not in dir(dm)
     assert not {"Certificate", "SearchCertificate"} & set(dir(dm.guarantees))
 

@@ -31,6 +31,8 @@ _DECIMALS = tuple(10.0**digits for digits in range(13))
 _SAMPLE = 256
 # An offset is taken out from this many times the spread on; x - offset is then exact.
 _OFFSET = 4.0
+# Rows that are looked at together: what lies between stays in the cache.
+_BLOCK = 8192
 
 Status = Literal["optimal", "gap", "budget", "unresolved", "infeasible"]
 
@@ -96,10 +98,13 @@ class Frame(NamedTuple):
         points = np.empty(scores.shape)
         # Column by column, as NumPy is slow with rows of two.
         for column, shift, divisor in zip(range(2), self.shift, self.divisor, strict=True):
-            moved = scores[:, column] * divisor
-            moved -= shift
-            # Last, since a column that never changes may be shifted by any number.
-            points[:, column] = np.rint(moved) if self.whole else moved
+            for start in range(0, len(scores), _BLOCK):
+                moved = scores[start : start + _BLOCK, column] * divisor
+                moved -= shift
+                if self.whole:
+                    # Last, since a column that never changes may be shifted by any number.
+                    np.rint(moved, out=moved)
+                points[start : start + _BLOCK, column] = moved
         return points
 
     def scores(self, points: _Floats) -> _Floats:
@@ -132,8 +137,15 @@ def _lattice(values: _Floats, low: float, high: float) -> tuple[float, float] | 
 
 
 def _are_steps(values: _Floats, divisor: float) -> bool:
-    # Division rounds correctly, as reading a decimal does.
-    return bool((np.rint(values * divisor) / divisor == values).all())
+    for start in range(0, len(values), _BLOCK):
+        part = values[start : start + _BLOCK]
+        steps = part * divisor
+        np.rint(steps, out=steps)
+        # Division rounds correctly, as reading a decimal does.
+        steps /= divisor
+        if not (steps == part).all():
+            return False
+    return True
 
 
 def _finest_dyadic(reach: float, size: float) -> float:
