@@ -170,8 +170,7 @@ class EngineOptions:
 
     def streams(self, data: DataOptions, *, folders: bool = True) -> bool:
         """Return whether the rows stay where they are; with `folders`, many files always do."""
-        from demur.sources.files import is_database_url
-        from demur.sources.lakes import is_lake
+        from demur.sources.files import is_database_url, is_lake
 
         if is_database_url(data.data):
             if self.engine not in ("auto", "memory"):

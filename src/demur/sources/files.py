@@ -458,3 +458,8 @@ def input_format() -> str:
     """Return the format of standard input: JSON lines begin with a brace, JSON with a bracket."""
     start = standard_input()[:HEADER_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     return {b"{": "JSONL", b"[": "JSON"}.get(start, "CSV")
+
+
+def is_lake(path: object) -> bool:
+    """Return whether a path is read here: a Delta or Iceberg table, or an object store."""
+    return is_store_url(path) or lake_format(path) is not None

@@ -26,11 +26,6 @@ _METADATA = re.compile(r"v?(?P<number>\d+)(-.*)?\.metadata\.json")
 _STORE = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://")
 
 
-def is_lake(path: object) -> bool:
-    """Return whether a path is read here: a Delta or Iceberg table, or an object store."""
-    return is_store_url(path) or lake_format(path) is not None
-
-
 def open_lake(path: str | os.PathLike[str]) -> LakeTable:
     """Open a table of Delta Lake or Iceberg, or Parquet files of an object store."""
     if is_store_url(path):

@@ -20,10 +20,11 @@ from demur.sources.files import (
     hive_kind,
     hive_values,
     is_database_url,
+    is_lake,
     path_text,
     split_table,
 )
-from demur.sources.lakes import is_lake, open_lake
+from demur.sources.lakes import open_lake
 from demur.sources.record_batches import is_number
 from demur.sources.tables import csv_dialect, open_stream, refuse_hive_conflict
 

@@ -40,11 +40,12 @@ from demur.sources.files import (
     hive_kind,
     hive_values,
     is_database_url,
+    is_lake,
     is_partitioned,
     split_table,
     standard_input,
 )
-from demur.sources.lakes import is_lake, open_lake
+from demur.sources.lakes import open_lake
 from demur.sources.record_batches import (
     Stream,
     arrow,
