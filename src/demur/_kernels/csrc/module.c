@@ -11,6 +11,7 @@
 #include "limits.h"
 #include "metrics.h"
 #include "search.h"
+#include "vectors.h"
 
 static double trivial_bound(const Search *s)
 {
@@ -425,6 +426,17 @@ static PyObject *strips(PyObject *self, PyObject *args)
     limits_strips(scores, n, edges, id, loss, more, (int)columns - 2, key, tables);
     Py_END_ALLOW_THREADS
     return finish_none(&b);
+
+/* vectors(version): use a version of the loops, -1 for the widest, and return its number */
+static PyObject *vectors(PyObject *self, PyObject *args)
+{
+    int widest = widest_vectors();
+    (void)self;
+    if (!takes(args, 1)) return NULL;
+    int64_t version = number(args, 0, -1, widest);
+    if (PyErr_Occurred()) return NULL;
+    vector_version = version < 0 ? widest : (int)version;
+    return PyLong_FromLong(vector_version);
 }
 
 static PyMethodDef functions[] = {
@@ -444,10 +456,25 @@ static PyMethodDef functions[] = {
     {"limits", limits, METH_VARARGS, "The best pairs of limits."},
     {"strips", strips, METH_VARARGS, "The cells of rows between the edges of both axes."},
     {"metrics", metrics, METH_VARARGS, "All scalar metrics of sorted scores."},
+    {"vectors", vectors, METH_VARARGS, "Choose how wide vectors are, for tests."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+static int load(PyObject *module)
+{
+    (void)module;
+    vector_version = widest_vectors();
+    return 0;
+}
+
+/* Functions share nothing but their arguments, which are the caller's: they need no lock. */
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, load},
+#ifdef Py_MOD_GIL_NOT_USED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_engine", "Compiled searches.", 0, functions, slots, NULL, NULL, NULL,

@@ -22,12 +22,11 @@
 #pragma STDC FP_CONTRACT OFF
 #endif
 
-/* Compiled several times; the version with the widest vectors the processor has is called. */
-#if DEMUR_GNU && defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__)
-#define WIDE_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
+/* Whether functions can be compiled for several kinds of processors; see vectors.h. */
+#if DEMUR_GNU && defined(__x86_64__)
+#define SEVERAL_VECTORS 1
 #else
-#define WIDE_VECTORS
+#define SEVERAL_VECTORS 0
 #endif
 
 /* Vectors are as wide as those of the caller only where a function becomes a part of it. */

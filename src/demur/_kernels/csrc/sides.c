@@ -14,9 +14,9 @@
 
 #include <math.h>
 
-#include "portability.h"
+#include "vectors.h"
 
-static int filled_up(const Batch *batch) { return (batch->count + LANES - 1) / LANES * LANES; }
+ALWAYS_INLINE int filled_up(const Batch *batch) { return (batch->count + LANES - 1) / LANES * LANES; }
 
 ALWAYS_INLINE double larger(double a, double b) { return a > b ? a : b; }
 
@@ -50,8 +50,8 @@ ALWAYS_INLINE void compare_points(const double *base, const double *moving, int 
     }
 }
 
-WIDE_VECTORS void sides_of_points(const Search *s, const Cut *cut, const Limits *limits,
-                          const Batch *batch, Sides *sides)
+ALWAYS_INLINE void sides_of_points_loops(const Search *s, const Cut *cut, const Limits *limits,
+                                         const Batch *batch, Sides *sides)
 {
     const double *point = s->tree->point, fixed = cut->chart->fixed;
     const int still = cut->chart->still, moves = cut->chart->moving, n = filled_up(batch);
@@ -65,6 +65,11 @@ WIDE_VECTORS void sides_of_points(const Search *s, const Cut *cut, const Limits 
         compare_points(base, moving, n, cut->weight + cut->from[part], s->rounding, limits[part],
                        sides + part);
 }
+
+WITH_WIDEST_VECTORS(, sides_of_points,
+                    (const Search *s, const Cut *cut, const Limits *limits, const Batch *batch,
+                     Sides *sides),
+                    (s, cut, limits, batch, sides))
 
 /* The corners of nodes with the smallest and with the largest values. */
 typedef struct {
@@ -113,8 +118,8 @@ ALWAYS_INLINE void take_out(const Corners *low, const Corners *high, int n, cons
     }
 }
 
-WIDE_VECTORS void sides_of_nodes(const Search *s, const Cut *cut, const Limits *limits,
-                         const Batch *batch, int all, Sides *sides, Batch *opened)
+ALWAYS_INLINE void sides_of_nodes_loops(const Search *s, const Cut *cut, const Limits *limits,
+                                        const Batch *batch, int all, Sides *sides, Batch *opened)
 {
     const Chart chart = *cut->chart;
     const double *boxes = s->tree->box;
@@ -138,3 +143,8 @@ WIDE_VECTORS void sides_of_nodes(const Search *s, const Cut *cut, const Limits *
         opened->count += (int)(out[k] & 1);
     }
 }
+
+WITH_WIDEST_VECTORS(, sides_of_nodes,
+                    (const Search *s, const Cut *cut, const Limits *limits, const Batch *batch,
+                     int all, Sides *sides, Batch *opened),
+                    (s, cut, limits, batch, all, sides, opened))

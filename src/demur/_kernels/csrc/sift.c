@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "sides.h"
-#include "portability.h"
+#include "vectors.h"
 
 #define CHUNK 32 /* items sent to wait together */
 
@@ -48,8 +48,8 @@ static void add_grade(const Search *s, Crossing *crossing, int32_t item, const i
 }
 
 /* With one set of OOD, by far the most frequent case, all sums stay in registers. */
-WIDE_VECTORS static void add_rows(const int64_t *mass, const Batch *batch, const Sides *sides,
-                          int64_t *sums, Crossing *crossing)
+ALWAYS_INLINE void add_rows_loops(const int64_t *mass, const Batch *batch, const Sides *sides,
+                                  int64_t *sums, Crossing *crossing)
 {
     enum { WIDTH = FIRST_OOD + 1 };
     uint64_t below[WIDTH] = {0}, crosses[WIDTH] = {0};
@@ -62,6 +62,11 @@ WIDE_VECTORS static void add_rows(const int64_t *mass, const Batch *batch, const
     crossing->id += (int64_t)crosses[ID];
     crossing->loss += (int64_t)crosses[LOSS];
 }
+
+WITH_WIDEST_VECTORS(static, add_rows,
+                    (const int64_t *mass, const Batch *batch, const Sides *sides, int64_t *sums,
+                     Crossing *crossing),
+                    (mass, batch, sides, sums, crossing))
 
 static void add_wide_rows(const Tree *tree, const int64_t *mass, const Batch *batch,
                           const Sides *sides, int64_t *sums, int64_t *extra, Crossing *crossing)

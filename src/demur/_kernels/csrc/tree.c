@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "portability.h"
 #include "sorting.h"
+#include "vectors.h"
 #include "wide.h"
 
 #define SAMPLED_ROWS 2048
@@ -63,7 +63,7 @@ static int learn_ranks(const double *scores, int64_t n, int column, int fine, Ra
 }
 
 /* Ranks in 0 .. 2^(KNOT_BITS + fine) - 1, without a branch on data. */
-WIDE_VECTORS static void rank_all(const double *score, int n, const Ranks *ranks, uint64_t *rank)
+ALWAYS_INLINE void rank_all_loops(const double *score, int n, const Ranks *ranks, uint64_t *rank)
 {
     const double *inner = ranks->edge + 1;
     double last = ldexp(1, ranks->fine) - 1;
@@ -79,8 +79,12 @@ WIDE_VECTORS static void rank_all(const double *score, int n, const Ranks *ranks
     }
 }
 
+WITH_WIDEST_VECTORS(static, rank_all,
+                    (const double *score, int n, const Ranks *ranks, uint64_t *rank),
+                    (score, n, ranks, rank))
+
 /* Put zeros between the lowest 32 bits. */
-static inline uint64_t spaced(uint64_t x)
+ALWAYS_INLINE uint64_t spaced(uint64_t x)
 {
     x = (x | x << 16) & 0x0000ffff0000ffffu;
     x = (x | x << 8) & 0x00ff00ff00ff00ffu;
@@ -89,10 +93,12 @@ static inline uint64_t spaced(uint64_t x)
     return (x | x << 1) & 0x5555555555555555u;
 }
 
-WIDE_VECTORS static void interleave(uint64_t *a, const uint64_t *b, int n)
+ALWAYS_INLINE void interleave_loops(uint64_t *a, const uint64_t *b, int n)
 {
     for (int i = 0; i < n; i++) a[i] = spaced(a[i]) << 1 | spaced(b[i]);
 }
+
+WITH_WIDEST_VECTORS(static, interleave, (uint64_t *a, const uint64_t *b, int n), (a, b, n))
 
 static int64_t row_of(uint64_t code, int row_bits)
 {
