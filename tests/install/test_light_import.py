@@ -73,3 +73,43 @@ def test_missing_extra_is_named():
         print(error)
     """)
     assert "pip install 'demur[report]'" in done.stdout, done.stderr
+
+
+def test_tuning_a_small_file_imports_nothing_heavy(tmp_path):
+    """What a command does not use costs time at every start."""
+    rows = [f"{i % 7 / 10},{i % 5 / 10},{int(i % 9 == 0)},{int(i > 60)}" for i in range(100)]
+    table = tmp_path / "scores.csv"
+    table.write_text("\n".join(["r,g,wrong,ood", *rows]))
+    done = run(
+        f"""
+        import contextlib, io, sys
+        from demur.cli import main
+        sys.argv = "demur tune {table} --scores r,g --loss wrong --ood ood --min-tpr .5".split()
+        with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as out:
+            main()
+        assert "Accept an input" in out.getvalue()
+        print(*sorted(sys.modules))
+        """,
+        blocked=[],
+    )
+    assert done.returncode == 0, done.stderr
+    imported = set(done.stdout.split())
+    assert "demur.tuning.tune" in imported
+    packages = set(BLOCKED) - {"click", "pyarrow"} | {
+        "asyncio",
+        "multiprocessing",
+        "ssl",
+        "unittest",
+    }
+    rooms = {
+        "report",
+        "reproduce",
+        "watch",
+        "learn",
+        "guarantees",
+        "metrics",
+        "detectors",
+        "adapters",
+    }
+    unasked = packages | {f"demur.{room}" for room in rooms} | {"demur.tuning.narrowed"}
+    assert imported & unasked == set()

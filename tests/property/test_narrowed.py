@@ -24,7 +24,7 @@ def engine(request, monkeypatch):
 @pytest.fixture
 def small(monkeypatch):
     """Let small samples be narrowed, whatever it costs."""
-    monkeypatch.setattr(tune, "LEAST_ROWS", 0)
+    monkeypatch.setattr(tune, "MANY", 0)
     monkeypatch.setattr(narrowed, "_MOST_OPEN", 1.0)
     monkeypatch.setattr(narrowed, "_AROUND", 0.25)
     monkeypatch.setattr(narrowed, "_GUESSED_FROM", 600)
@@ -69,7 +69,9 @@ def test_the_rule_and_its_certificate_are_those_of_all_rows(engine, small, monke
     rng = np.random.default_rng(11)
     taken = []
     search = narrowed.narrowed
-    monkeypatch.setattr(tune, "narrowed", lambda *given: taken.append(search(*given)) or taken[-1])
+    monkeypatch.setattr(
+        narrowed, "narrowed", lambda *given: taken.append(search(*given)) or taken[-1]
+    )
     for _ in range(CASES if engine == "compiled" else CASES // 4):
         sample, model = random_sample(rng), random_model(rng)
         directions = str(rng.choice(["nonneg", "nonneg", "real", "circle"]))
@@ -80,7 +82,7 @@ def test_the_rule_and_its_certificate_are_those_of_all_rows(engine, small, monke
         except dm.InfeasibleError:
             found = None
         with monkeypatch.context() as patched:
-            patched.setattr(tune, "narrowed", lambda *given: None)
+            patched.setattr(narrowed, "narrowed", lambda *given: None)
             try:
                 expected = dm.tune(sample, model, **options)
             except dm.InfeasibleError:
@@ -97,7 +99,7 @@ def test_the_rule_and_its_certificate_are_those_of_all_rows(engine, small, monke
 
 
 def test_most_rows_of_a_large_sample_are_merged(engine, monkeypatch):
-    monkeypatch.setattr(tune, "LEAST_ROWS", 20_000)
+    monkeypatch.setattr(tune, "MANY", 20_000)
     rng = np.random.default_rng(3)
     id_scores, ood = rng.normal(size=(20_000, 2)), rng.normal(2, 1, (20_000, 2))
     wrong = rng.random(20_000) < 1 / (1 + np.exp(3 - 2 * id_scores[:, 0]))

@@ -34,8 +34,6 @@ from demur.core.program import Program
 from demur.tuning.prepared import Prepared, kernel_arguments
 from demur.tuning.result import DirectionSet
 
-LEAST_ROWS = 1_000_000
-"""Fewer rows are left to the tree over all of them."""
 _MOST_OPEN = 0.25
 # Rows that give the guess, and the part of all rows that is searched around it.
 _GUESSED_FROM = 20_000
@@ -68,7 +66,9 @@ class Narrowed:
 def narrowed(prepared: Prepared, program: Program, allowed: DirectionSet) -> Narrowed | None:
     """Return the search among the rows that can matter; None where it does not pay."""
     points = prepared.points
-    if program.linear or prepared.is_grown or prepared.frame.whole:
+    if program.linear or prepared.is_grown:
+        return None
+    if prepared.frame.whole:
         return None
     guess = _guess(prepared, program, allowed)
     if guess is None:

@@ -32,6 +32,8 @@ from demur.tuning.result import Direction, DirectionSet
 
 FEW = 1500
 """Up to this many rows, looking at all pairs of them is faster than searching all bounds."""
+MANY = 1_000_000
+"""From so many on, most rows are merged before a search."""
 
 # Lines times points that are counted without a tree.
 _FEW_TO_COUNT = 100_000

@@ -27,9 +27,8 @@ from demur.core.sample import Sample
 from demur.core.source import ScoreSource
 from demur.errors import DemurError, InvalidInputError
 from demur.tuning.boxes import Box, BoxFinder
-from demur.tuning.narrowed import LEAST_ROWS, narrowed
 from demur.tuning.operating_points import Line
-from demur.tuning.prepared import LinearParts, Prepared, as_prepared, kernel_arguments
+from demur.tuning.prepared import MANY, LinearParts, Prepared, as_prepared, kernel_arguments
 from demur.tuning.result import (
     DIRECTION_SETS,
     Direction,
@@ -395,7 +394,10 @@ def search_exact(
     # A gap is stated in the model's objective, engines work in that of the program.
     gap = search.gap / program.scale
     near = None
-    if len(prepared.points.scores) >= LEAST_ROWS and search == _EXACT and start is None:
+    if search == _EXACT and start is None and len(prepared.points.scores) >= MANY:
+        # Imported here, since most calls have no use for it.
+        from demur.tuning.narrowed import narrowed
+
         near = narrowed(prepared, program, allowed)
     if near is not None:
         prepared, outcome = near.prepared, near.outcome
