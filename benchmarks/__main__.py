@@ -32,7 +32,9 @@ def main() -> None:
     unknown = set(options.section) - set(SECTIONS)
     if unknown:
         parser.error(f"unknown section {sorted(unknown)}; there are {list(SECTIONS)}")
-    print(f"one thread, median of {options.repetitions} repetitions in turns; seconds\n")
+    print(
+        f"one thread, median of {options.repetitions} repetitions in turns; seconds of processor time\n"
+    )
     for name in options.section or SECTIONS:
         section = SECTIONS[name]
         for size in options.sizes or section.sizes:

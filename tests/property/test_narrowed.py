@@ -30,6 +30,8 @@ def small(monkeypatch):
     monkeypatch.setattr(narrowed, "_GUESSED_FROM", 600)
     monkeypatch.setattr(narrowed, "_ROWS_OF_A_CELL", 2)
     monkeypatch.setattr(narrowed, "_MOST_SLABS", 10_000)
+    monkeypatch.setattr(narrowed, "_ROWS_OF_A_STEP", 0)
+    monkeypatch.setattr(narrowed, "_BLOCK", 100)
 
 
 def scores_of(rng, n, shift, kind):

@@ -11,22 +11,26 @@ for all. Half-planes that were ruled out cannot win on the merged points either,
 ruled out wherever the rows of a cell lie in it. So the merged points have the optima of all rows,
 ties included, and no others. Both engines search what is left.
 
+Of decimals equal rows are merged, and all that is left is searched.
+
 It pays for many rows whose scores tell something. It is left to the tree over all rows where there
-are fewer than a million, where scores are decimals (many are equal, and the tree is small), where
-more than a quarter of the rows may matter or too many directions do (noise), where the scores span
-so many decades that cells of equal steps tell nothing, where no rule meets the bounds, and with
-bounds on groups, single sets and risk, a gap or a budget.
+are fewer than a million, where scores are decimals but most of them differ, where more than a
+quarter of the rows may matter or too many directions do (noise), where the scores span so many
+decades that cells of equal steps tell nothing, where no rule meets the bounds, and with bounds on
+groups, single sets and risk, a gap or a budget.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from demur._arrays import BoolArray, FloatArray, IntArray
-from demur._kernels.engines import Outcome
+from demur._kernels.engines import Frame, Outcome
 from demur._kernels.numpy_engine.bounds import Best, BoxMasses, Prices, Problem, judge
 from demur._kernels.numpy_engine.boxes import EPS, SIGNS
 from demur.core.points import Points
@@ -47,6 +51,10 @@ _MOST_GROUPS = 256
 # Equal steps that an axis is cut into first, and the rows that tell which to join.
 _STEPS = 8192
 _SAMPLE = 8192
+# Equal rows of decimals are merged if there are so many for each step of the lattice.
+_ROWS_OF_A_STEP = 4
+# Rows looked at together.
+_BLOCK = 2**17
 # Strips of a slab, slabs looked at before this is given up, and slabs of a chart to begin with.
 _STRIPS = 1024
 _MOST_SLABS = 600
@@ -69,7 +77,8 @@ def narrowed(prepared: Prepared, program: Program, allowed: DirectionSet) -> Nar
     if program.linear or prepared.is_grown:
         return None
     if prepared.frame.whole:
-        return None
+        alike = merged_equals(prepared)
+        return None if alike is None else Narrowed(alike, alike.search(program, allowed))
     guess = _guess(prepared, program, allowed)
     if guess is None:
         return None
@@ -91,6 +100,68 @@ def narrowed(prepared: Prepared, program: Program, allowed: DirectionSet) -> Nar
     lines = zip(outcome.weights, outcome.v, strict=True)
     stray = any((_crossed(prepared, cells, *line) & ~matter).any() for line in lines)
     return None if stray or len(outcome.v) == 0 else Narrowed(part, outcome)
+
+
+def merged_equals(prepared: Prepared) -> Prepared | None:
+    """Return one point for all equal rows of decimals; None where most differ.
+
+    ID rows with and without loss, and OOD rows, stay apart: bounds are sharper if all losses of a
+    kind are alike.
+    """
+    frame, points = prepared.frame, prepared.points
+    ends = np.array([(column.min(), column.max()) for column in points.scores.T])
+    lattice = _Lattice(*frame.points(ends.T))
+    if lattice.size * _ROWS_OF_A_STEP > len(points.scores):
+        return None
+    id_, lossy, loss, *ood = lattice.totals(frame, points)
+    none = np.zeros_like(loss)
+    nobody = [none] * len(ood)
+    kinds = ((id_ - lossy, none, nobody), (lossy, loss, nobody), (none, none, ood))
+    parts = [lattice.part(frame, *kind) for kind in kinds]
+    scores = np.concatenate([part[0] for part in parts])
+    masses = np.concatenate([part[1] for part in parts], axis=1)
+    merged = Points(scores, masses[0], masses[2:], masses[1], points.totals)
+    return prepared.of_points(merged)
+
+
+class _Lattice(NamedTuple):
+    """Whole numbers from a lower left to an upper right corner."""
+
+    first: FloatArray
+    last: FloatArray
+
+    @property
+    def high(self) -> int:
+        return int(self.last[1] - self.first[1]) + 1
+
+    @property
+    def size(self) -> int:
+        return (int(self.last[0] - self.first[0]) + 1) * self.high
+
+    def totals(self, frame: Frame, points: Points) -> FloatArray:
+        """Return ID, ID with loss, loss and OOD masses of all places; ID rows come first."""
+        number = int(np.count_nonzero(points.id))
+        found = np.zeros((3 + len(points.ood), self.size))
+        for block in _blocks(len(points.scores)):
+            place = frame.points(points.scores[block]) - self.first
+            cell = (place[:, 0] * self.high + place[:, 1]).astype(np.int64)
+            middle = max(block.start, min(number, block.stop))
+            own, rest = slice(block.start, middle), slice(middle, block.stop)
+            id_, loss = points.id[own], points.loss[own]
+            pairs = [(own, mass) for mass in (id_, id_ * (loss > 0), loss)]
+            pairs += [(rest, row[rest]) for row in points.ood]
+            for total, (rows, mass) in zip(found, pairs, strict=True):
+                where = cell[rows.start - block.start : rows.stop - block.start]
+                total += np.bincount(where, mass, minlength=self.size)
+        return found
+
+    def part(
+        self, frame: Frame, id: FloatArray, loss: FloatArray, ood: list[FloatArray]
+    ) -> tuple[FloatArray, IntArray]:
+        """Return the scores of places with ID or OOD mass, and the masses (ID, loss, OOD)."""
+        used = np.flatnonzero(id + sum(ood))
+        place = np.column_stack([used // self.high, used % self.high]) + self.first
+        return frame.scores(place), np.array([row[used] for row in (id, loss, *ood)], np.int64)
 
 
 def _to_beat(
@@ -197,7 +268,7 @@ def _merged(prepared: Prepared, cells: StripCells, sums: RowSums, opened: BoolAr
 class StripCells(NamedTuple):
     """Rows in cells, of which only those with rows are listed."""
 
-    cell: IntArray
+    cell: NDArray[np.int32]
     """The cell of each row."""
     low: FloatArray
     """Shape (2, cells): no row of a cell has a smaller coordinate, ..."""
@@ -213,27 +284,43 @@ class StripCells(NamedTuple):
         """Put points, shape (n, 2), into cells of about equally many."""
         groups = int(min(_MOST_GROUPS, max(2, (len(points) / _ROWS_OF_A_CELL) ** 0.5)))
         axes = [_CellAxis.of(points[:, c], groups) for c in (0, 1)]
-        cell = axes[0].group(points[:, 0]) * groups + axes[1].group(points[:, 1])
-        rows = np.bincount(cell, minlength=groups * groups)
+        cell = np.empty(len(points), np.int32)
+        rows, some = np.zeros((2, groups * groups), np.int64)
+        for block in _blocks(len(points)):
+            one, other = (axis.group(points[block, c]) for c, axis in enumerate(axes))
+            one *= groups
+            one += other
+            cell[block] = one
+            rows += np.bincount(one, minlength=groups * groups)
+            some[one] = np.arange(block.start, block.stop)
         used = np.flatnonzero(rows)
-        some = np.zeros(groups * groups, np.int64)
-        some[cell] = np.arange(len(points))
-        place = np.zeros(groups * groups, np.int64)
+        place = np.zeros(groups * groups, np.int32)
         place[used] = np.arange(len(used))
+        for block in _blocks(len(points)):
+            cell[block] = place.take(cell[block])
         at = used // groups, used % groups
         low, high = (
             np.stack([edge[k] for edge, k in zip(edges, at, strict=True)])
             for edges in zip(*((axis.low, axis.high) for axis in axes), strict=True)
         )
-        return cls(place.take(cell), low, high, rows[used], some[used])
+        return cls(cell, low, high, rows[used], some[used])
 
     def sums(self, mass: IntArray, rows: slice = slice(None)) -> FloatArray:
         """Return what some rows of each cell have together; whole numbers below 2**52."""
         cell, mass = self.cell[rows], mass[rows]
-        if len(mass) and mass.min() == mass.max():
-            # Rows that are alike are counted.
-            return np.bincount(cell, minlength=len(self.rows)).astype(np.float64) * float(mass[0])
-        return np.asarray(np.bincount(cell, mass, minlength=len(self.rows)), np.float64)
+        # Rows that are alike are counted.
+        alike = len(mass) > 0 and bool(mass.min() == mass.max())
+        found = np.zeros(len(self.rows))
+        for block in _blocks(len(cell)):
+            weights = None if alike else mass[block]
+            found += np.bincount(cell[block], weights, minlength=len(found))
+        return found * float(mass[0]) if alike else found
+
+
+def _blocks(rows: int) -> Iterator[slice]:
+    """Yield parts of the rows, so that what is computed on the way stays small."""
+    for start in range(0, rows, _BLOCK):
+        yield slice(start, min(rows, start + _BLOCK))
 
 
 class RowSums(NamedTuple):
