@@ -33,7 +33,8 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown section {sorted(unknown)}; there are {list(SECTIONS)}")
     print(
-        f"one thread, median of {options.repetitions} repetitions in turns; seconds of processor time\n"
+        f"one thread, median of {options.repetitions} repetitions in turns; "
+        "seconds of processor time\n"
     )
     for name in options.section or SECTIONS:
         section = SECTIONS[name]

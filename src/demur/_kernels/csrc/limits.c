@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "search.h"
+#include "vectors.h"
 
 #define EPS 2.220446049250313e-16
 #define EXACT_BELOW 9007199254740992.0 /* 2^53 */
@@ -547,14 +548,17 @@ int limits_sound(const Limits *l)
 #define ROWS_AT_ONCE 64
 
 /* The strips of some rows: for all of them a step of a binary search, then the next. */
-WIDE_VECTORS
-static void places(const double *score, const double *edge, int count, int64_t *place)
+ALWAYS_INLINE void places_loops(const double *score, const double *edge, int count, int64_t *place)
 {
     for (int i = 0; i < count; i++) place[i] = 0;
     for (int64_t step = STRIPS / 2; step > 0; step /= 2)
         for (int i = 0; i < count; i++)
             place[i] += edge[place[i] + step - 1] < score[i] ? step : 0;
 }
+
+WITH_WIDEST_VECTORS(static, places,
+                    (const double *score, const double *edge, int count, int64_t *place),
+                    (score, edge, count, place))
 
 static void add_column(const uint16_t *key, const int64_t *mass, int count, int64_t *table)
 {

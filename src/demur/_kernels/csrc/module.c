@@ -426,6 +426,7 @@ static PyObject *strips(PyObject *self, PyObject *args)
     limits_strips(scores, n, edges, id, loss, more, (int)columns - 2, key, tables);
     Py_END_ALLOW_THREADS
     return finish_none(&b);
+}
 
 /* vectors(version): use a version of the loops, -1 for the widest, and return its number */
 static PyObject *vectors(PyObject *self, PyObject *args)
