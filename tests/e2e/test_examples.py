@@ -4,6 +4,7 @@ import ast
 import asyncio
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,46 @@ def run(name, folder):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=ENVIRONMENT)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
+
+
+def test_every_example_is_below_sixty_lines_and_known():
+    for path in EXAMPLES.glob("*.py"):
+        assert len(path.read_text().splitlines()) < 60, path.name
+
+
+def test_a_module_that_takes_a_dict(tmp_path):
+    accepted, rejected = run("hf_selective.py", tmp_path).splitlines()
+    assert int(accepted.split()[1].rstrip("%")) >= 60
+    assert int(rejected.split()[1]) > 32
+
+
+def test_answers_of_a_language_model(tmp_path):
+    printed = run("llm_jsonl.py", tmp_path).splitlines()
+    assert 0 < float(printed[0].split()[3]) < 0.15
+    assert printed[1:] == ["It opened in 1889.", "I do not know."]
+
+
+def test_a_dbt_model(tmp_path):
+    assert run("dbt_model.py", tmp_path).splitlines() == [
+        "0.1 -0.2 answer",
+        "4.0 5.0 ask a person",
+    ]
+    model = (tmp_path / "models" / "decided_inputs.sql").read_text()
+    assert "{{ ref('scored_inputs') }}" in model and " as accept" in model
+
+
+def test_rows_in_spark(tmp_path):
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java")
+    environment = ENVIRONMENT | {"PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, str(EXAMPLES / "spark_lake.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    first, *shares = done.stdout.splitlines()
+    tpr, fpr = (word for word in first.split() if word.endswith("%"))
+    # What SQL accepts in Spark is what the rule was said to accept.
+    assert sorted(shares) == [f"ID {tpr}", f"OOD {fpr}"]
+    assert float(tpr.rstrip("%")) >= 80 and float(fpr.rstrip("%")) <= 10
 
 
 @pytest.mark.parametrize(("name", "limit"), [("torch_selective", 25), ("sklearn_selective", 10)])

@@ -250,14 +250,35 @@ def _show_warnings(color: bool | None) -> None:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
-def _info(as_json: bool) -> None:
+@click.option(
+    "--bug-report", is_flag=True, help="Print a bug report to fill in, with the versions in it."
+)
+def _info(as_json: bool, bug_report: bool) -> None:
     """Show versions and the engine in use."""
     import demur
 
-    if as_json:
+    if bug_report:
+        listed = "\n".join(f"{name}: {value}" for name, value in demur.versions().items())
+        click.echo(_BUG_REPORT.format(versions=listed))
+    elif as_json:
         click.echo(json.dumps(demur.versions()))
     else:
         demur.show_versions()
+
+
+_BUG_REPORT = """\
+### What I did
+<!-- The command line or a few lines of Python, and rows to try it on; made-up ones will do. -->
+
+### What I expected
+
+### What happened instead
+<!-- All that was printed, warnings included. If a number is wrong: which, and how you know. -->
+
+### Versions
+```text
+{versions}
+```"""
 
 
 SHELLS = ["bash", "zsh", "fish"]
