@@ -50,6 +50,7 @@ from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Missing, check_missing
 from demur.core.sample import Sample
 from demur.losses import Loss
+from demur.tuning.result import Shape
 from demur.tuning.tune import tune
 
 __all__ = ["NeighbourDistance", "SelectiveClassifier", "fit_pipeline"]
@@ -80,6 +81,8 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     model
         What a good rule is; by default ``TprFprModel(min_tpr=0.8)`` without OOD rows. With OOD
         rows there is no default.
+    shape
+        As in `tune`: ``"half-plane"`` weighs the scores, ``"box"`` gives each a limit of its own.
     reject_label
         What `predict` gives for rejected rows. By default it gives the estimator's label for
         all rows, as scikit-learn expects of a classifier: ask `accept`.
@@ -125,6 +128,7 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         risk_score: RiskScore | None = None,
         ood_score: Any = "knn",
         model: RejectionModel | None = None,
+        shape: Shape = "half-plane",
         reject_label: Any = None,
         ood_label: Any = None,
         loss: Loss = "zero_one",
@@ -136,6 +140,7 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         self.risk_score = risk_score
         self.ood_score = ood_score
         self.model = model
+        self.shape = shape
         self.reject_label = reject_label
         self.ood_label = ood_label
         self.loss = loss
@@ -186,7 +191,7 @@ class SelectiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             if self.risk_score is None:
                 # Scores and losses are of our own making: none of them is mixed up.
                 warnings.simplefilter("ignore", LikelyMistakeWarning)
-            self.tuning_ = tune(sample, model)
+            self.tuning_ = tune(sample, model, shape=self.shape)
         self.rule_, self.sample_, self._judge = self.tuning_.rule, sample, judge
         self.estimator_, self.classes_ = judge.estimator, judge.classes
         for name in ("n_features_in_", "feature_names_in_"):

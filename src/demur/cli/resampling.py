@@ -361,6 +361,7 @@ def tune_promised(
                 max_loss=max_loss,
                 directions=search.directions,
                 search=search.search,
+                shape=search.shape,
                 groups=groups,
                 per_id="draw",
                 rng=seed,

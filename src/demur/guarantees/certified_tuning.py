@@ -1,9 +1,9 @@
 """Tuning with a guarantee: learn candidate rules on one part, test them on the other.
 
-Where a model bounds the TPR and asks for the least selective risk, and the scores have no ties,
-thresholds are tolerance limits of the test rows: see `demur.guarantees.candidates`. Which way
-is taken is decided by the model and the learning rows, never by the test rows. The other way is
-the path of this module.
+Where rules are half-planes, a model bounds the TPR and asks for the least selective risk, and the
+scores have no ties, thresholds are tolerance limits of the test rows: see
+`demur.guarantees.candidates`. Which way is taken is decided by the model and the learning rows,
+never by the test rows. The other way is the path of this module.
 
 Why the path holds. Condition on the learning rows and on the split: the candidates
 c_1, ..., c_K, their order and all levels are then fixed, and the test rows are independent
@@ -62,8 +62,8 @@ from demur.guarantees.splits import (
     refuse_repeated,
     split,
 )
-from demur.tuning.result import Directions, Exact, Grid
-from demur.tuning.tune import tune, warn_of_grid
+from demur.tuning.result import Directions, Exact, Grid, Shape
+from demur.tuning.tune import check_shape, tune, warn_of_grid
 
 LEARN_SHARE = 0.2
 """Share of the rows to learn on: testing needs more rows than choosing a line."""
@@ -132,6 +132,7 @@ def tune_certified(
     max_loss: Number | None = None,
     directions: Directions | None = None,
     search: Exact | Grid | None = None,
+    shape: Shape = "half-plane",
     learn_share: float | None = None,
     groups: Groups | None = None,
     per_id: Literal["refuse", "draw"] = "refuse",
@@ -151,8 +152,9 @@ def tune_certified(
         Unweighted, independent rows, ID and OOD.
     max_loss
         The largest possible loss; None declares the 0/1 loss.
-    directions, search
-        As in `tune`.
+    directions, search, shape
+        As in `tune`. Boxes are proven along the path, also where half-planes would take tolerance
+        limits: they have two limits to be chosen, and the learning rows choose both.
     learn_share
         Share of the rows to learn candidates on; the others test them. By default a fifth (for
         costs three tenths), and at most 20,000 rows of a side.
@@ -183,6 +185,7 @@ def tune_certified(
     """
     refuse_weights(sample)
     refuse_unprovable(model)
+    check_shape(shape, directions, search)
     refuse_unknown_parts(model.bounds, sample.ood_sets, sample.groups)
     declared_losses(sample, max_loss)
     delta = miss(confidence)
@@ -201,16 +204,16 @@ def tune_certified(
     sizes = Sizes.of(model, learn, test, sample.groups)
     tester = Tester(test, model, max_loss, int(shuffling.integers(2**32)))
     if model.cost is not None and not model.bounds:
-        rule = tune(learn, model, directions=directions, search=search).rule
+        rule = tune(learn, model, directions=directions, search=search, shape=shape).rule
         found = replace(_bounded_cost(rule, tester, confidence, sizes), caveat=caveat)
         return _described(found, sample)
-    learner = Learner.of(learn, model, directions, search, max_loss)
+    learner = Learner.of(learn, model, directions, search, max_loss, shape)
     warn_of_grid(learner.ready, directions, search, stacklevel=3)
     names = tuple(sample.ood_sets)
     parts: Any = {"set_names": names, "group_names": sample.groups}
 
     def everything() -> Learner:
-        return Learner.of(sample, model, directions, search, max_loss)
+        return Learner.of(sample, model, directions, search, max_loss, shape)
 
     try:
         plain = learner.rule(model)
@@ -222,7 +225,7 @@ def tune_certified(
             error if hoped is None else shortage(required, model, None, hoped, confidence)
         ) from None
     learned = None
-    if takes_tolerance_limits(model):
+    if shape == "half-plane" and takes_tolerance_limits(model):
         learned = learn_directions(learner, model, plain, sizes, delta, names)
     if learned is not None:
         required, candidates = learned.requirement, tester.by_tolerance_limits(learned, learn)

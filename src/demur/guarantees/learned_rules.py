@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.tuning.prepared import Prepared, prepare
-from demur.tuning.result import Directions, Exact, Grid
+from demur.tuning.result import Directions, Exact, Grid, Shape
 from demur.tuning.tune import find_rule, tune
 
 _MOST_ROWS = 50_000
@@ -132,6 +133,7 @@ class Learner:
     """With smoothed losses."""
     directions: Directions | None
     search: Exact | Grid | None
+    shape: Shape = "half-plane"
 
     @classmethod
     def of(
@@ -141,11 +143,12 @@ class Learner:
         directions: Directions | None,
         search: Exact | Grid | None,
         max_loss: Number | None = None,
+        shape: Shape = "half-plane",
     ) -> Learner:
         """Prepare the learning rows for a model."""
         ood = "worst" if model.every_set else "pooled"
         ready = prepare(_smoothed(rows, max_loss), ood=ood)  # type: ignore[arg-type]
-        return cls(rows, ready, directions, search)
+        return cls(rows, ready, directions, search, shape)
 
     def rule(self, model: RejectionModel) -> Rule:
         """Return the rule tuned on the learning rows."""
@@ -154,7 +157,7 @@ class Learner:
             return found
         try:
             known = self._known(model)
-            return tune(self.ready, known, directions=self.directions, search=self.search).rule
+            return tune(self.ready, known, **self._how).rule
         except InfeasibleError as error:
             raise InfeasibleError(
                 f"{error} (on the {self.rows.n_id} ID and {self.rows.n_ood} OOD rows set aside "
@@ -168,7 +171,11 @@ class Learner:
         if model is None:
             return None
         known = self._known(model)
-        return find_rule(self.ready, known, directions=self.directions, search=self.search)
+        return find_rule(self.ready, known, **self._how)
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {"directions": self.directions, "search": self.search, "shape": self.shape}
 
     def _known(self, model: RejectionModel) -> RejectionModel:
         """Return the bounds that the learning rows can tell of; the tests are of all bounds."""
@@ -231,7 +238,8 @@ def combined_doubt(rule: Rule, rows: Sample) -> tuple[FloatArray, FloatArray]:
 
 
 def _differ(one: Rule, other: Rule) -> bool:
-    return (one.direction, one.threshold) != (other.direction, other.threshold)
+    # Cards and names are the same for all rules of one sample.
+    return one != other
 
 
 def _smoothed(rows: Sample, max_loss: Number | None) -> Sample:

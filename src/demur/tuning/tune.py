@@ -107,7 +107,7 @@ def tune(
     """
     search = _checked(search)
     check_model(model)
-    _check_shape(shape, directions, search)
+    check_shape(shape, directions, search)
     if not isinstance(source, (Sample, Prepared)):
         if shape == "box":
             raise InvalidInputError('shape="box" needs a Sample: read the rows into memory')
@@ -173,7 +173,8 @@ def _found(
     )
 
 
-def _check_shape(shape: str, directions: Directions | None, search: Exact | Grid) -> None:
+def check_shape(shape: str, directions: Directions | None, search: Exact | Grid | None) -> None:
+    """Refuse a shape that is none, and what is about half-planes beside boxes."""
     if shape not in ("half-plane", "box"):
         raise InvalidInputError(f'shape must be "half-plane" or "box", got {shape!r}')
     if shape == "half-plane":
@@ -194,6 +195,7 @@ def find_rule(
     *,
     directions: Directions | None = None,
     search: Exact | Grid | None = None,
+    shape: Shape = "half-plane",
 ) -> Rule | None:
     """Return the rule of `tune` without a word about it: no card, no warnings; None if infeasible.
 
@@ -202,6 +204,9 @@ def find_rule(
     search, totals = _checked(search), prepared.points.totals
     model.check_rows(totals)
     program = model.program(totals)
+    if shape == "box":
+        box, _ = BoxFinder(prepared).find(program, _as_exact(search))
+        return None if box is None else BoxRule.of_limits(box.limits, prepared.sample.columns)
     line, _ = _find(prepared, program, _allowed(directions, search), search)
     if line is None:
         return None

@@ -155,7 +155,7 @@ def command(
     expected cost. Exit code 3: no rule meets the bounds; the message says what is possible.
     """
     asked = model.model_for(has_ood=data.has_ood)
-    _check_shape(search, {"--guarantee": guarantee, "--counts": counts, "--learn": learn})
+    _check_shape(search, {"--counts": counts, "--learn": learn})
     out.check({"--report": report, "--counts": counts}, inputs=data.inputs)
     if learn is not None:
         _check_learn(engine.streams(data), counts)
