@@ -55,11 +55,28 @@ def test_a_box_is_saved_drawn_judged_and_applied(data, tmp_path):
 
 @pytest.mark.parametrize(
     "beside",
-    [["--grid", "10"], ["--directions", "real"], ["--guarantee", ".9"], ["--learn", "mean"]],
+    [["--grid", "10"], ["--directions", "real"], ["--learn", "mean"]],
 )
 def test_what_does_not_go_with_a_box(data, beside):
     result = run("tune", data, *COMMON, *BOUNDS, "--shape", "box", *beside, code=2)
     assert "--shape box" in result.output
+
+
+def test_a_promised_box(data, tmp_path):
+    rule, page = tmp_path / "rule.json", tmp_path / "page.html"
+    words = [*COMMON, "--min-tpr", ".6", "--max-fpr", ".4", "--shape", "box", "--guarantee", ".8"]
+    shown = run("tune", data, *words, "-o", rule, "--report", page)
+    assert "promised is this" in shown.output and "limit" in page.read_text(encoding="utf-8")
+    saved = dm.Rule.load(rule)
+    assert isinstance(saved, dm.BoxRule) and "certified" in saved.card.points
+
+
+def test_boxes_are_found_where_the_rows_are(data, tmp_path):
+    told = [
+        json.loads(run("tune", data, *COMMON, *BOUNDS, "--shape", "box", *more, "--json").stdout)
+        for more in ([], ["--engine", "duckdb"])
+    ]
+    assert told[0]["rule"]["limits"] == told[1]["rule"]["limits"]
 
 
 def test_bounds_out_of_reach_of_boxes(data):

@@ -1,5 +1,7 @@
 """Bounds on risk, groups and sets: sources find what is found in memory."""
 
+import os
+
 import engines
 import numpy as np
 import pyarrow as pa
@@ -14,12 +16,17 @@ from demur.tuning.result import DIRECTION_SETS
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.tune import tune_source
 
+# The campaign of many more cases:
+# DEMUR_CASES=5000 pytest -n auto tests/property/test_sources_bounds.py
+CASES = int(os.environ.get("DEMUR_CASES", SETS or 5))
 
+
+@pytest.mark.parametrize("shape", ["half-plane", "box"])
 @pytest.mark.parametrize("kind", ["risk", "sets", "groups", "mixed"])
 @pytest.mark.parametrize("scores", [2, 1])
-def test_tuning_is_that_of_memory(kind, scores):
+def test_tuning_is_that_of_memory(kind, scores, shape):
     rng = np.random.default_rng([5, len(kind), scores])
-    for case in range(SETS or 5):
+    for case in range(CASES):
         rows = [row for _ in range(40 if case % 4 == 0 else 1) for row in random_rows(rng, scores)]
         rows = labelled(rng, sorted(rows, key=lambda row: row[1] is None))
         _, model = random_bounds(rng, rows, kind)
@@ -32,14 +39,15 @@ def test_tuning_is_that_of_memory(kind, scores):
             plenty=int(rng.choice([0, 10**6])),
         )
         source = ArraySource(sample, batch=37)
+        how = {"plan": plan, "shape": shape}
         try:
-            expected = dm.tune(sample, model)
+            expected = dm.tune(sample, model, shape=shape)
         except dm.InfeasibleError as error:
             with pytest.raises(dm.InfeasibleError) as caught:
-                tune_source(source, model, DIRECTION_SETS["nonneg"], dm.Exact(), plan=plan)
+                tune_source(source, model, DIRECTION_SETS["nonneg"], dm.Exact(), **how)
             np.testing.assert_equal(caught.value.attainable, error.attainable)
             continue
-        found = tune_source(source, model, DIRECTION_SETS["nonneg"], dm.Exact(), plan=plan)
+        found = tune_source(source, model, DIRECTION_SETS["nonneg"], dm.Exact(), **how)
         np.testing.assert_equal(found.point, expected.point)
         np.testing.assert_equal(dm.evaluate(found.rule, source, model=model), found.point)
 
@@ -85,5 +93,6 @@ def test_engines_count_groups_and_sets(name, weight):
         source = source_of(table, Roles(("a", "b"), **roles))
         assert source.overview().groups == sample.groups
         for model in MODELS:
-            expected, found = dm.tune(sample, model), dm.tune(source, model)
-            np.testing.assert_equal(found.point, expected.point)
+            for shape in ("half-plane", "box"):
+                expected, found = (dm.tune(rows, model, shape=shape) for rows in (sample, source))
+                np.testing.assert_equal(found.point, expected.point)

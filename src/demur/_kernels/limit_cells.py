@@ -166,7 +166,7 @@ class CellJudge:
         objective, sets = self.objective, self.sets
         possible = self._possible(low, high)
         # Parts that no row crosses are known by their largest box.
-        possible &= (high[0] > low[0]) | (high[2 : 2 + sets] > low[2 : 2 + sets]).any(axis=0)
+        possible &= (high[: 2 + sets] > low[: 2 + sets]).any(axis=0)
         if self.best.ranks is None:
             return np.full(low.shape[1:], -np.inf), possible
         loss, id_, per = self.weights()

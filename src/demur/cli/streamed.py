@@ -75,7 +75,9 @@ def tune_stream(
         model = options.one_model()
         train, held = split.parts(source)
         options.check_ood(sum(train.overview().ood_rows), data.ood)
-        tuned = tune(train, model, directions=search.directions, ood=search.fpr_of)
+        tuned = tune(
+            train, model, directions=search.directions, ood=search.fpr_of, shape=search.shape
+        )
         point = tuned.point
         if options.prior is not None:
             point = evaluate(tuned.rule, train, model=model, ood_prior=options.prior)

@@ -213,7 +213,8 @@ class Points:
 
     def present(self) -> Points:
         """Return the points that have any mass."""
-        some = np.flatnonzero((self.id > 0) | (self.ood > 0).any(axis=0))
+        # Corners of cells have losses apart from ID mass.
+        some = np.flatnonzero((self.id > 0) | (self.loss > 0) | (self.ood > 0).any(axis=0))
         if len(some) == len(self.id):
             return self
         rows = some if self.rows is None else self.rows[some]

@@ -109,9 +109,7 @@ def tune(
     check_model(model)
     check_shape(shape, directions, search)
     if not isinstance(source, (Sample, Prepared)):
-        if shape == "box":
-            raise InvalidInputError('shape="box" needs a Sample: read the rows into memory')
-        return _tune_source(source, model, directions, search, ood)
+        return _tune_source(source, model, directions, search, ood, shape)
     if ood is None and model.every_set:
         ood = "worst"
     prepared = as_prepared(source, ood)
@@ -244,6 +242,7 @@ def _tune_source(
     directions: Directions | None,
     search: Exact | Grid,
     ood: Literal["pooled", "worst"] | None,
+    shape: Shape,
 ) -> Tuning:
     # Imported here, since most calls have no use for it.
     from demur.tuning.streamed.tune import tune_source
@@ -255,7 +254,7 @@ def _tune_source(
     if isinstance(search, Grid):
         raise InvalidInputError("search: Grid needs a Sample; a source is searched by Exact()")
     allowed = DIRECTION_SETS[str(directions or "nonneg")]
-    return tune_source(source, model, allowed, search, ood=ood or "pooled")
+    return tune_source(source, model, allowed, search, ood=ood or "pooled", shape=shape)
 
 
 def _find(

@@ -286,7 +286,7 @@ static int64_t try_parts(Hunt *h, const Cell *cell, const Division *d)
 /* Whether a part has rows that cross it; otherwise it is known by its largest box. */
 static int is_crossed(const Limits *l, const int64_t *low, const int64_t *high)
 {
-    if (high[ID] > low[ID]) return 1;
+    if (high[ID] > low[ID] || high[LOSS] > low[LOSS]) return 1;
     for (int s = 0; s < l->program.sets; s++)
         if (high[FIRST_OOD + s] > low[FIRST_OOD + s]) return 1;
     return 0;

@@ -166,7 +166,7 @@ def command(
     if engine.streams(data):
         needs = {"--per-id": per_id, "--id beside --guarantee": guarantee and split.group}
         needs |= {"--counts": counts, "--grid": search.grid}
-        refuse_in_stream(needs | {"--shape box": search.is_box or None})
+        refuse_in_stream(needs)
         if guarantee is None:
             with infeasible_as_json(out.as_json):
                 found = tune_stream(engine, data, scores, confidence, model, search, split)

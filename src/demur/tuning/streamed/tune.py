@@ -41,8 +41,9 @@ point, and the optimum is at such an end or inside a cell that may hold somethin
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -58,10 +59,11 @@ from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Program, Totals
 from demur.core.rates import OperatingPoint, tally_point
-from demur.core.rule import Rule
+from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
 from demur.core.source import Histogram, Measure, Overview, ScoreSource
 from demur.errors import InvalidInputError
+from demur.tuning.boxes import Box
 from demur.tuning.operating_points import Line
 from demur.tuning.prepared import Prepared, spread
 from demur.tuning.result import (
@@ -69,6 +71,7 @@ from demur.tuning.result import (
     DirectionSet,
     Exact,
     SearchCertificate,
+    Shape,
     Tuning,
     infeasible_error,
 )
@@ -116,25 +119,32 @@ def tune_source(
     *,
     ood: Literal["pooled", "worst"] = "pooled",
     plan: StreamPlan | None = None,
+    shape: Shape = "half-plane",
 ) -> Tuning:
     """Return what `demur.tune` returns for the same rows in memory."""
     if model.every_set:
         ood = "worst"
-    stream = _streamed(source, model, allowed, ood, plan)
+    stream = _streamed(source, model, allowed, ood, plan, shape)
     model.check_rows(stream.totals)
-    line, certificate = stream.find(model.program(stream.totals), allowed, search)
+    look = _looking(stream, allowed, shape)
+    line, certificate = look(model.program(stream.totals), search)
     if line is None:
         nothing = no_points(len(source.score_names), stream.totals)
 
         def find(program: Program) -> tuple[int, int, int] | None:
-            other, _ = stream.find(program, allowed, Exact())
+            other, _ = look(program, Exact())
             return None if other is None else (other.id, other.ood, other.loss)
 
         causes = [mistake.text for part in _told_apart(stream) for mistake in likely_mistakes(part)]
-        raise infeasible_error(model, nothing, find, causes=causes)
+        kind = "rule" if shape == "half-plane" else "box"
+        raise infeasible_error(model, nothing, find, causes=causes, kind=kind)
     for part in _told_apart(stream):
         warn_of_mistakes(part, model, stacklevel=4)
-    rule = Rule.of_doubts(line.direction, line.threshold, source.columns)
+    rule = (
+        BoxRule.of_limits(line.limits, source.columns)
+        if isinstance(line, Box)
+        else Rule.of_doubts(line.direction, line.threshold, source.columns)
+    )
     point = _point(stream, rule, line, model)
     drawn = None if stream.sample is None else sides_of(stream.sample)
     card = Card.of_source_tuning(
@@ -143,18 +153,30 @@ def tune_source(
     return Tuning(replace(rule, card=card), point, model, stream.totals, certificate)
 
 
+def _looking(
+    stream: Streamed | FlatStream, allowed: DirectionSet, shape: Shape
+) -> Callable[[Program, Exact], tuple[Line | Box | None, SearchCertificate]]:
+    """Return what finds the best rule of a shape for a program."""
+    if shape == "box" and isinstance(stream, Streamed):
+        from demur.tuning.streamed.boxes import find_box
+
+        return partial(find_box, stream)
+    return lambda program, search: stream.find(program, allowed, search)
+
+
 def _streamed(
     source: ScoreSource,
     model: RejectionModel,
     allowed: DirectionSet,
     ood: Literal["pooled", "worst"],
     plan: StreamPlan | None,
+    shape: Shape,
 ) -> Streamed | FlatStream:
     # What searches a single score instead makes use of what is below.
     from demur.tuning.streamed.flat import FlatStream, varying_score
 
     column = varying_score(source.overview())
-    if column is None:
+    if column is None or shape == "box":
         return Streamed(source, [model], allowed, ood=ood, plan=plan)
     return FlatStream(source, [model], allowed, column, ood=ood, plan=plan)
 
@@ -173,7 +195,7 @@ def _told_apart(stream: Streamed | FlatStream) -> list[Sample]:
 
 
 def _point(
-    stream: Streamed | FlatStream, rule: Rule, line: Line, model: RejectionModel
+    stream: Streamed | FlatStream, rule: Rule, line: Line | Box, model: RejectionModel
 ) -> OperatingPoint:
     """Return the rates of `rule`, counted once more over all rows."""
     measure = Measure.of(stream.overview, apart=True, grouped=True)
