@@ -170,3 +170,7 @@ class ScoreUnitsWarning(UserWarning):
     >>> [one.category.__name__ for one in said]
     ['ScoreUnitsWarning']
     """
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -192,3 +192,7 @@ def _class_numbers(name: str, values: npt.NDArray[Any], classes: int) -> IntArra
 
 
 _NAMED: dict[str, Callable[[Any, Any], FloatArray]] = {"zero_one": zero_one, "absolute": absolute}
+
+
+def __dir__() -> list[str]:
+    return __all__

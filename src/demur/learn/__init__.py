@@ -18,3 +18,7 @@ __all__ = [
     "from_traffic",
     "tune_linear",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

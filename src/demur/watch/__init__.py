@@ -5,3 +5,7 @@ from demur.watch.state import locked
 from demur.watch.status import Alarm, Status, Watched
 
 __all__ = ["Alarm", "Status", "Watch", "Watched", "locked"]
+
+
+def __dir__() -> list[str]:
+    return __all__
