@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from commands import run_here
-from pages import prepared
+from pages import STAND_INS, prepared
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -48,6 +48,8 @@ def test_blocks(page, tmp_path, monkeypatch):
     values = prepared(page, tmp_path) | {"__name__": "page"}
     for number, block in enumerate(BLOCK.finditer((ROOT / page).read_text(encoding="utf-8"))):
         kind, text = block["kind"], block["text"]
+        for named, stand_in in STAND_INS.items():
+            text = text.replace(named, stand_in)
         if kind == "python":
             code = compile(text, f"{page}, block {number}", "exec")
             with warnings.catch_warnings():

@@ -1,6 +1,7 @@
 """What the pages of the documentation take for granted: files and values that are the reader's."""
 
 import pickle
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +108,12 @@ def lake(folder):
             part.mkdir(parents=True)
             table = make_table(day + 10 * len(place), 240, 120)
             write_table(table.select(["msp", "knn", "is_wrong", "is_ood"]), part / "rows.parquet")
-    return {"rule": dm.Rule([0.6, 0.8], 2.0, score_names=("msp", "knn"))}
+    rows = make_table(0, 240, 120).select(["msp", "knn", "is_wrong", "is_ood"]).to_pandas()
+    with sqlite3.connect(folder / "scores.db") as connection:
+        rows.astype(float).to_sql("scores", connection, index=False)
+        rows[~rows["is_ood"]].astype(float).to_sql("known", connection, index=False)
+    rule = dm.Rule([0.6, 0.8], 2.0, score_names=("msp", "knn"))
+    return {"dm": dm, "rule": rule, "connection": connection}
 
 
 def watched(folder):
@@ -145,6 +151,16 @@ SETUPS = {
     "docs/scale.md": lake,
     "docs/watch.md": watched,
 }
+
+
+STAND_INS = {
+    '"postgresql://me@host/db", ["msp", "knn"], table="lake.scores"': (
+        '"sqlite:///scores.db", ["msp", "knn"], table="scores"'
+    ),
+    "postgresql://me@host/db --table lake.scores": "sqlite:///scores.db --table known",
+    'connection, "msp", table="scores"': 'connection, "msp", table="known"',
+}
+"""Where a page names the reader's server, a database in a file takes its place."""
 
 
 def prepared(page: str, folder: Path) -> dict:
