@@ -1,6 +1,7 @@
 """Learned scores: what they are made of, what they hold, what they refuse."""
 
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -14,7 +15,7 @@ from five_scores import NAMES, five_scores
 
 import demur as dm
 from demur.errors import InvalidInputError, LikelyMistakeWarning
-from demur.learn.functions import Polyline, ScoreFunction, TreeSum
+from demur.learn.functions import MeanSum, Polyline, ScoreFunction, TreeSum
 
 MODEL = dm.TprFprModel(0.7, 0.25)
 
@@ -72,10 +73,15 @@ def test_trees_are_walked_as_written():
 
 
 def test_saved_sql_and_torch_decisions_are_those_of_python(rule, rows, tmp_path):
+    check_same_decisions(rule, rows, tmp_path)
+
+
+def check_same_decisions(rule, rows, folder):
+    """Rows of an array: from a file, by SQL and by torch they are decided alike."""
     decided = rule.accept(rows, missing="reject")
-    assert 0.3 < decided.mean() < 0.8
-    rule.save(tmp_path / "rule.json")
-    again = dm.learn.LearnedRule.load(tmp_path / "rule.json")
+    assert 0.2 < decided.mean() < 0.8
+    rule.save(folder / "rule.json")
+    again = dm.learn.LearnedRule.load(folder / "rule.json")
     frame = pl.DataFrame({name: rows[:, k] for k, name in enumerate(NAMES)})
     frame = frame.with_columns(row=pl.int_range(pl.len()))
     assert (again.accept(frame, missing="reject") == decided).all()
@@ -86,6 +92,48 @@ def test_saved_sql_and_torch_decisions_are_those_of_python(rule, rows, tmp_path)
 
     with torch.no_grad():
         assert (decision_of(again)(torch.tensor(rows)).numpy() == decided).all()
+
+
+LIVE_ROWS = int(os.environ.get("DEMUR_LEARNED_ROWS", "2000"))
+"""So many rows of each kind; the long run takes 100,000."""
+
+
+@pytest.mark.parametrize("kind", ["missing", "ties", "float32"])
+def test_hard_rows_are_decided_alike_everywhere(rule, kind, tmp_path):
+    rng = np.random.default_rng(11)
+    live = five_scores(rng, LIVE_ROWS // 2, LIVE_ROWS - LIVE_ROWS // 2)
+    rows = np.concatenate([live.id_scores, live.ood_scores])
+    if kind == "missing":
+        rows[rng.random(rows.shape) < 0.05] = np.nan
+        rows[rng.random(rows.shape) < 0.02] = np.inf
+        rows[rng.random(rows.shape) < 0.02] = -np.inf
+    elif kind == "ties":
+        # Values at which polylines bend and trees split, and their neighbours.
+        for column in range(5):
+            ends = np.array(split_points(rule, column))
+            drawn = rng.choice(ends, LIVE_ROWS)
+            drawn = np.nextafter(drawn, drawn + rng.integers(-1, 2, LIVE_ROWS))
+            rows[:, column] = np.where(rng.random(LIVE_ROWS) < 0.7, drawn, rows[:, column])
+    else:
+        rows = rows.astype(np.float32)
+        # 32 bits are the same numbers with 64.
+        wide = rule.accept(rows.astype(np.float64))
+        assert (rule.accept(rows) == wide).all()
+    check_same_decisions(rule, rows, tmp_path)
+
+
+def split_points(rule, column):
+    found = []
+    for function in rule.learned.functions.values():
+        totals = [function.total]
+        if isinstance(function.total, MeanSum):
+            totals = [function.total.first, function.total.second]
+        for total in totals:
+            if isinstance(total, TreeSum):
+                found += total.threshold[total.feature == column].tolist()
+            else:
+                found += total.parts[column].x
+    return found
 
 
 def test_onnx_decides_every_row_as_python_does(sample, rows, tmp_path):

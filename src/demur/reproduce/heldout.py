@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from demur.learn import fit
 from demur.reproduce.cache import Notify
 from demur.reproduce.table2 import fpr_target
 from demur.reproduce.table2_scores import Scores
-from demur.reproduce.table2_text import MIN_TPR, PAIRS, SINGLES, TITLES
+from demur.reproduce.table2_text import MIN_TPR, MORE, PAIRS, SINGLES, TITLES
 from demur.tuning.tune import tune
 
 BEST = "best single"
@@ -158,6 +158,7 @@ def heldout(
     splits: int = 100,
     seed: int = 0,
     learn: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
     notify: Notify | None = None,
 ) -> Heldout:
     """Tune every method on a random half of ID and OOD images and evaluate it on the other.
@@ -172,9 +173,16 @@ def heldout(
     learn
         Methods of `demur.learn.fit` by which all six scores are made two, on the tuning half; with
         any, every method is also tuned for a tight bound and for the least FPR.
+    only
+        OOD sets to look at; all by default.
     """
     found: dict[str, dict[str, dict[str, list[list[float]]]]] = {}
-    for ood in scores.setup.ood:
+    unknown = [name for name in only or () if name not in scores.setup.ood]
+    if unknown:
+        raise InvalidInputError(
+            f"no OOD set is called {unknown[0]!r}; there are {', '.join(scores.setup.ood)}"
+        )
+    for ood in only or scores.setup.ood:
         for i, rng in enumerate(np.random.default_rng(seed).spawn(splits)):
             for bound, by_method in _one_split(scores, ood, rng, learn).items():
                 for method, values in by_method.items():
@@ -208,8 +216,9 @@ def _one_split(
         found[f"plug-in {pair}"] = _best(tried)
     if not learn:
         return {SLACK: {**found, BEST: _best([found[name] for name in SINGLES])}}
-    every = _halves(_all_scores(scores, ood), own, foreign)
-    made = {LEARNED + method: _learned(every, method, slack) for method in learn}
+    made: dict[str, _Halves | None] = {}
+    for name, method, sample in _to_learn_from(scores, ood, learn):
+        made[name] = _learned(_halves(sample, own, foreign), method, slack)
     found |= {name: _tuned(both, slack) for name, both in made.items()}
     every_method = {**halves, **made}
     fewest = RejectionModel("fpr", [_TPR])
@@ -223,10 +232,19 @@ def _one_split(
     }
 
 
-def _all_scores(scores: Scores, ood: str) -> Sample:
+def _to_learn_from(
+    scores: Scores, ood: str, learn: tuple[str, ...]
+) -> Iterator[tuple[str, str, Sample]]:
+    """Yield a name, a method, and the six scores, or with those beyond Table 2 where there are."""
     sides = (scores.id_scores, scores.ood_scores[ood])
-    own, foreign = (np.column_stack([side[name] for name in SINGLES]) for side in sides)
-    return Sample(own, scores.id_loss, foreign, score_names=tuple(SINGLES))
+    more = [name for name in MORE if name in scores.id_scores]
+    chosen: list[list[str]] = [[], more] if more else [[]]
+    for added in chosen:
+        names = (*SINGLES, *added)
+        own, foreign = (np.column_stack([side[name] for name in names]) for side in sides)
+        sample = Sample(own, scores.id_loss, foreign, score_names=names)
+        for method in learn:
+            yield LEARNED + method + (f" +{len(added)}" if added else ""), method, sample
 
 
 def _learned(both: _Halves, method: str, model: RejectionModel) -> _Halves | None:

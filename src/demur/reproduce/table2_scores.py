@@ -15,14 +15,32 @@ import torch
 from demur._arrays import FloatArray, IntArray
 from demur.adapters.torch import Odin
 from demur.core.sample import Sample
-from demur.detectors import Activations, Detector, Knn, React, Vim, mls, msp
+from demur.detectors import (
+    Activations,
+    Detector,
+    Knn,
+    Mahalanobis,
+    React,
+    RelativeMahalanobis,
+    Vim,
+    energy,
+    entropy,
+    gen,
+    mls,
+    msp,
+)
 from demur.errors import InvalidInputError
 from demur.reproduce.cache import Arrays, Cache, Notify, Runner, download_set
 from demur.reproduce.networks import NETWORKS, ImageSet, image_set
 from demur.reproduce.networks_weights import load_weights, trained_lenet
-from demur.reproduce.table2_text import PAIRS, SETUPS, SINGLES, SetPart, Setup, Splits
+from demur.reproduce.table2_text import MORE, PAIRS, SETUPS, SINGLES, SetPart, Setup, Splits
 
 Bank = Literal["plain", "augmented"]
+_MORE_DETECTORS: dict[str, Detector] = {
+    "mahalanobis": Mahalanobis(),
+    "relative mahalanobis": RelativeMahalanobis(),
+    "knn5": Knn(5),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +105,7 @@ def compute_scores(
     seed: int = 0,
     train_epochs: int = 0,
     all_mnist: bool = False,
+    more: bool = False,
 ) -> Scores:
     """Run the network of a setup and the six detectors, or read what an earlier run stored.
 
@@ -103,6 +122,8 @@ def compute_scores(
         Train the LeNet for so many epochs instead of reading its weights.
     all_mnist
         Use all 70,000 images where MNIST is OOD, not only the 10,000 test images.
+    more
+        Compute seven scores more, to learn from.
     """
     setup = _with_all_mnist(SETUPS[setup_name]) if all_mnist else SETUPS[setup_name]
     name = _network_name(setup, network, train_epochs)
@@ -113,7 +134,7 @@ def compute_scores(
     activations = {key: runner.activations(each) for key, each in images.items()}
     own = activations["id"]
     odin, searched = _odin(runner, place, setup, splits)
-    score = _detectors(runner, place.images(setup.train), bank, seed)
+    score = _detectors(runner, place.images(setup.train), bank, seed, more=more)
     react = _react(runner, place, setup, splits, own)
     scores: dict[str, dict[str, FloatArray]] = {}
     for key, found in activations.items():
@@ -123,7 +144,8 @@ def compute_scores(
             "odin": runner.odin(images[key], odin),
             "react": react.score(images[key].name, found),
         }
-        scores[key] = {method: every[method][rows] for method in SINGLES}
+        wanted = (*SINGLES, *(MORE if more else ()))
+        scores[key] = {method: every[method][rows] for method in wanted}
     wrong = own.part("logits").argmax(axis=1) != own.part("labels")
     return Scores(
         setup=setup,
@@ -152,24 +174,39 @@ def _network_name(setup: Setup, network: str | None, train_epochs: int) -> str:
 
 
 def _detectors(
-    runner: Runner, images: ImageSet, bank: Bank, seed: int
+    runner: Runner, images: ImageSet, bank: Bank, seed: int, *, more: bool
 ) -> Callable[[str, Activations], dict[str, FloatArray]]:
     """Return the scores of activations that need no images; KNN and ViM fitted on the bank."""
     train = runner.activations(images, augment_seed=seed if bank == "augmented" else None)
     knn, vim = Knn(), Vim()
     stored_knn = _StoredScore("knn", knn, train, runner.cache, {"k": knn.k})
     stored_vim = _StoredScore("vim", vim, train, runner.cache, {"weights": runner.digest})
+    stored_more = [
+        _StoredScore(name, detector, train, runner.cache, {"more": name})
+        for name, detector in _MORE_DETECTORS.items()
+    ]
 
     def score(label: str, found: Activations) -> dict[str, FloatArray]:
         logits = found.part("logits")
-        return {
+        scores = {
             "msp": msp(logits),
             "mls": mls(logits),
             "knn": stored_knn.score(label, found),
             "vim": stored_vim.score(label, found),
         }
+        if more:
+            scores |= {"energy": energy(logits), "entropy": entropy(logits), "gen": gen(logits)}
+            scores["margin"] = _margin(logits)
+            scores |= {one.name: one.score(label, found) for one in stored_more}
+        return scores
 
     return score
+
+
+def _margin(logits: FloatArray) -> FloatArray:
+    """Return how little the largest logit exceeds the second, as a doubt."""
+    second, first = np.partition(logits, -2, axis=1)[:, -2:].T
+    return np.asarray(second - first, np.float64)
 
 
 def _react(
