@@ -160,7 +160,7 @@ def sure_plus_grid(path: Path, rows: int = 1000) -> None:
     exact = dm.metrics.ds_f1(sample, shape="box")
     ours = time.process_time() - start
     print(
-        f"DS-F1, {rows:,} rows: SURE+'s grid {found[1]:.5f} in {theirs:.1f} s; demur {exact:.5f} "
+        f"DS-F1, {rows:,} rows: SURE+'s grid {found[2]:.5f} in {theirs:.1f} s; demur {exact:.5f} "
         f"in {ours:.3f} s"
     )
 

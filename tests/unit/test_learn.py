@@ -264,6 +264,11 @@ def test_more_than_two_scores_are_not_tuned_but_it_is_said_what_to_do(sample):
     for refused in (dm.tune, dm.frontier):
         with pytest.raises(InvalidInputError, match=r"demur\.learn\.fit"):
             refused(sample, MODEL) if refused is dm.tune else refused(sample)
+    learned = dm.learn.fit(sample, "logistic", folds=2)
+    rule = dm.tune(learned.sample, MODEL).rule
+    for made in (lambda: learned.rule("rule.json"), lambda: learned.rule(rule, fresh=[0.1])):
+        with pytest.raises(InvalidInputError, match="must be a"):
+            made()
     with pytest.raises(InvalidInputError, match="method must be"):
         dm.learn.fit(sample, "forest")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from demur._arrays import BoolArray, FloatArray, plain_array
+from demur._arrays import BoolArray, FloatArray, check_kind, plain_array
 from demur._files import read_text, write_atomically
 from demur.core.card import Card
 from demur.core.columns import ScoreColumns, has_columns, listing, score_columns
@@ -133,8 +133,10 @@ class Learned:
             are held against those the rule was tuned on; if these have out-of-fold doubts, which
             are those of other fits, drift is not tested.
         """
+        check_kind("rule", rule, Rule)
         card = rule.card
         if fresh is not None:
+            check_kind("fresh", fresh, Sample)
             doubts = fresh if fresh.columns.names == self.names else self.sample_of(fresh)
             rule = replace(rule, card=(card or Card({})).with_reference(doubts, rule))
         elif card is not None and self._tuned_out_of_fold(rule):
