@@ -2,6 +2,7 @@
 
 import hashlib
 
+import dask
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -432,3 +433,5 @@ def test_the_table_is_long():
 def test_a_cluster_that_is_nowhere(folder, address, monkeypatch):
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", address)
     check(folder, [*MODEL, "--engine", "dask"], 2, f"no Dask cluster at '{address}'")
+    # What comes after it in this process finds the schedulers as they were.
+    assert dask.config.get("scheduler", None) is None

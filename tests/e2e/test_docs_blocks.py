@@ -80,7 +80,9 @@ def run_line(line, folder, code):
         wanted = (int(code),) if code else CODES.get(words[1], (0,))
         assert done.returncode in wanted, (line, done.returncode, done.stderr[-2000:])
     elif program in ("python", "python3") and words[1:2] == ["-m"] and words[2] != "venv":
-        assert importlib.util.find_spec(words[2]) or (ROOT / words[2].replace(".", "/")).exists()
+        place = ROOT / words[2].replace(".", "/")
+        here = place.is_dir() or place.with_suffix(".py").is_file()
+        assert here or importlib.util.find_spec(words[2]), line
     elif "=" in words[0]:
         # A campaign: the files it names are there.
         assert all((ROOT / word).exists() for word in words if word.startswith("tests/"))

@@ -66,7 +66,7 @@ def test_adapters_are_attributes_of_demur():
     print(hasattr(dm.adapters, "keras"))
     """
     assert run(code).split("\n") == [
-        "['openood', 'sklearn', 'torch'] False",
+        "['llm', 'openood', 'sklearn', 'torch'] False",
         "SelectiveClassifier False",
         "SelectiveModule",
         "sample_from_openood",

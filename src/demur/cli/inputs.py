@@ -191,9 +191,10 @@ class EngineOptions:
             return False
         if not is_partitioned(data.data):
             return self._takes(data.data) > self.memory
+        if folders:
+            return True
         files = find_partitions(data.data).files
-        taken = [self._takes(str(file)) for file in files]
-        return folders or sum(taken) > self.memory
+        return sum(self._takes(str(file)) for file in files) > self.memory
 
     def _takes(self, path: str) -> int:
         """Return about how many bytes a file takes in memory, if it can be counted in."""

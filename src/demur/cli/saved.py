@@ -313,9 +313,13 @@ def _cluster(engine: str) -> Iterator[None]:
         return
     from demur.sources.engines.dask import dask
 
+    config = dask("dask").config
+    scheduler = config.get("scheduler", None)
     try:
         client = dask("distributed").Client(address, timeout=20)
     except (OSError, ValueError) as error:
+        # A client that finds no cluster has made itself the scheduler all the same.
+        config.set(scheduler=scheduler)
         raise InvalidInputError(f"no Dask cluster at {address!r}: {error}") from None
     with client:
         yield

@@ -132,7 +132,7 @@ def plan(
     >>> planned.fewest_id, planned.fewest_ood
     (19, 39)
     >>> planned.rows
-    (PlanRow(margin=0.05, tpr=0.85, fpr=0.05, n_id=850, n_ood=421),)
+    (PlanRow(margin=0.05, tpr=0.85, fpr=0.05, n_id=850, n_ood=421, parts={}),)
     """
     min_tpr, max_fpr = _planned_bounds(model)
     others = [bound for bound in model.bounds if _is_apart(bound)]
