@@ -9,6 +9,7 @@ import demur as dm
 from demur._kernels import compiled
 from demur._kernels.engines import NAMES, VARIABLE
 from demur.tuning import narrowed, tune
+from demur.tuning.prepared import Prepared
 
 CASES = int(os.environ.get("DEMUR_CASES", "40"))
 
@@ -116,3 +117,28 @@ def test_most_rows_of_a_large_sample_are_merged(engine, monkeypatch):
     noise = dm.prepare(dm.Sample(id_scores, rng.random(20_000) < 0.5, rng.normal(size=(20_000, 2))))
     program = dm.TprFprModel(0.5, 1.0).program(noise.points.totals)
     assert narrowed.narrowed(noise, program, tune.DIRECTION_SETS["circle"]) is None
+
+
+def test_where_all_directions_are_equally_good_it_gives_up_soon(engine, small, monkeypatch):
+    rng = np.random.default_rng(5)
+    boxes = []
+    search = Prepared.search
+
+    def counted(self, *given, **options):
+        found = search(self, *given, **options)
+        boxes.append((options.get("budget"), found.boxes))
+        return found
+
+    id_scores, ood_scores = rng.normal(size=(3000, 2)), rng.normal(1.5, 1, (1500, 2))
+    sample = dm.Sample(id_scores, rng.random(3000) < 0.1, ood_scores)
+    # Every direction accepts all ID rows at the same cost: only the FPR tells them apart.
+    model = dm.CostModel(1, 0, 0, ood_prior=0.2)
+    monkeypatch.setattr(tune, "MANY", 10**9)
+    expected = dm.tune(sample, model)
+    monkeypatch.setattr(tune, "MANY", 0)
+    monkeypatch.setattr(narrowed, "_MOST_BOXES", 3)
+    monkeypatch.setattr(Prepared, "search", counted)
+    found = dm.tune(sample, model)
+    assert found.rule == expected.rule and found.certificate == expected.certificate
+    (guess, few), (whole, _) = boxes
+    assert (guess, whole) == (3, None) and few < expected.certificate.boxes

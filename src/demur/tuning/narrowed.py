@@ -58,6 +58,9 @@ _BLOCK = 2**17
 # Strips of a slab, slabs looked at before this is given up, and slabs of a chart to begin with.
 _STRIPS = 1024
 _MOST_SLABS = 600
+# Where many directions are equally good, as where OOD inputs cost nothing, a search among merged
+# rows may take minutes where one among all rows takes a second. Most take some hundred boxes.
+_MOST_BOXES = 20_000
 _SLABS = 4
 # Slabs are halved while lines drift over them by more than this part of the size of cells.
 _DRIFT = 0.5
@@ -96,7 +99,9 @@ def narrowed(prepared: Prepared, program: Program, allowed: DirectionSet) -> Nar
     if matter is None or int(cells.rows[matter].sum()) > _MOST_OPEN * len(points.scores):
         return None
     part = _merged(prepared, cells, sums, matter)
-    outcome = part.search(program, allowed, start=found.weights[:1])
+    outcome = part.search(program, allowed, start=found.weights[:1], budget=_MOST_BOXES)
+    if outcome.status == "budget":
+        return None
     lines = zip(outcome.weights, outcome.v, strict=True)
     stray = any((_crossed(prepared, cells, *line) & ~matter).any() for line in lines)
     return None if stray or len(outcome.v) == 0 else Narrowed(part, outcome)
@@ -181,8 +186,9 @@ def _to_beat(
     for _ in range(_ROUNDS):
         opened |= _around(prepared, cells, line)
         part = _merged(prepared, cells, sums, opened)
-        outcome = part.search(program, allowed, start=line[None, :2], gap=gap)
-        if len(outcome.v) == 0:
+        start = line[None, :2]
+        outcome = part.search(program, allowed, start=start, gap=gap, budget=_MOST_BOXES)
+        if outcome.status == "budget" or len(outcome.v) == 0:
             return None
         line = np.array([*outcome.weights[0], outcome.v[0]])
         if not (_crossed(prepared, cells, line[:2], line[2]) & ~opened).any():
@@ -203,8 +209,8 @@ def _guess(prepared: Prepared, program: Program, allowed: DirectionSet) -> Float
             -int(-most * part // 1) for most, part in zip(program.max_ood, share[1:], strict=True)
         ),
     )
-    outcome = prepared.of_points(some).search(scaled, allowed, gap=0.0)
-    if len(outcome.v) == 0:
+    outcome = prepared.of_points(some).search(scaled, allowed, gap=0.0, budget=_MOST_BOXES)
+    if outcome.status == "budget" or len(outcome.v) == 0:
         return None
     return np.array([*outcome.weights[0], outcome.v[0], outcome.lower_bound])
 
