@@ -397,7 +397,8 @@ def _groups(labels: Any, length: int) -> tuple[tuple[str, ...], NDArray[np.int32
         _arrays.refuse("id_group", named, named != np.floor(named), "is not a whole number")
         named = named.astype(np.int64)
     if named.dtype.kind == "b":
-        named = np.where(named, "true", "false")
+        # Files and frames hand flags over as numbers, and so do engines that count.
+        named = np.where(named, "1", "0")
     named = named.astype(str)
     _arrays.refuse("id_group", named, named == "", "is missing")
     names, code = np.unique(named, return_inverse=True)

@@ -286,7 +286,7 @@ def group_name(roles: Roles, schema: Mapping[str, Any]) -> Expr:
     name = str(roles.group)
     value = nw.col(name)
     if schema[name] == nw.Boolean:
-        text = nw.when(value).then(nw.lit("true")).otherwise(nw.lit("false"))
+        text = nw.when(value).then(nw.lit("1")).otherwise(nw.lit("0"))
         return nw.when(value.is_null()).then(nw.lit("")).otherwise(text)
     if schema[name].is_float():
         # Engines write numbers as text in different ways, whole ones in one.

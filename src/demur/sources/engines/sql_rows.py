@@ -199,7 +199,7 @@ class SqlRows:
         name = str(self.roles.group)
         value, kind = quoted(name), self.kinds[name]
         if kind == "flag":
-            return f"CASE WHEN {value} THEN 'true' WHEN NOT {value} THEN 'false' ELSE '' END"
+            return f"CASE WHEN {value} THEN '1' WHEN NOT {value} THEN '0' ELSE '' END"
         if kind == "real":
             # Databases write numbers as text in different ways, whole ones in one.
             number = self._double(name)
