@@ -18,13 +18,13 @@ from demur.cli.options import SectionCommand, complete_column, option, scores_op
 from demur.cli.output import (
     OutputOptions,
     Progress,
+    ResumedFolder,
     caution,
     note,
     output_options,
     refuse_existing,
 )
 from demur.cli.printing import Result, Section
-from demur.cli.resumed import ResumedFolder
 from demur.cli.saved import SavedRule
 from demur.core.card import SeenRanges
 from demur.core.columns import check_names, floats, match_name
