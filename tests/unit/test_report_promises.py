@@ -12,7 +12,7 @@ import demur as dm
 from demur import guarantees
 from demur.core.wording import Range, range_text
 from demur.report import Report
-from demur.report.plain import prior_text
+from demur.report.promises import prior_text
 
 MODEL = dm.TprFprModel(0.6, 0.3)
 SAMPLE, FRESH = make_sample(0, 400, 200), make_sample(1, 500, 260)

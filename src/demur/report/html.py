@@ -31,7 +31,7 @@ from demur.report.page_data import (
     sql_templates,
     start,
 )
-from demur.report.plain import prior_text
+from demur.report.promises import prior_text
 from demur.report.summary import WORST_FPR, Seen, rate_title
 from demur.report.verdict import bound_state
 

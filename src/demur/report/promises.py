@@ -9,17 +9,24 @@ from typing import Any, Literal, get_args
 
 from demur.core.models import Bound, Quantity, RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
-from demur.core.rule import Rule
-from demur.core.wording import PERCENT_SIGN, RATE_NAMES, Range, rule_text, value_at
+from demur.core.rule import Rule, rule_data
+from demur.core.wording import (
+    PERCENT_SIGN,
+    RATE_NAMES,
+    Range,
+    outwards,
+    percent,
+    rule_text,
+    value_at,
+)
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.guarantees.bootstrapping import Bootstrap
+from demur.guarantees.bootstrapping import Bootstrap, ResampledRate
 from demur.guarantees.certified_rule import PARTS_CAVEAT, Certified
 from demur.guarantees.certified_tuning import CertifiedTuning
 from demur.guarantees.intervals import Interval, Prior, cost_range, precision_range, prior_range
 from demur.guarantees.prior import PriorEstimate
 from demur.guarantees.retuning import CrossTuning
 from demur.guarantees.splits import EVERY_ID_ONCE
-from demur.report.plain import bootstrap_data, cross_data, guarantee_data, prior_data
 from demur.report.summary import WORST_FPR, Case, Seen, certify_on, part_name
 
 _HOW_TO_ASK = {
@@ -342,3 +349,93 @@ def _over(interval: Interval) -> Range:
     if interval.low == interval.high or math.isnan(interval.low):
         return Range(interval.low)
     return Range(low=interval.low, high=interval.high)
+
+
+def cross_data(cross: CrossTuning) -> dict[str, Any]:
+    """Return a cross-validated tuning as plain data."""
+    return {
+        "folds": [
+            {
+                "rule": None if fold.rule is None else rule_data(fold.rule),
+                "tuned": None if fold.tuned is None else asdict(fold.tuned),
+                "held_out": None if fold.held_out is None else asdict(fold.held_out),
+            }
+            for fold in cross.folds
+        ],
+        "held_out": None if cross.held_out is None else asdict(cross.held_out),
+        "unable": cross.unable,
+    }
+
+
+def bootstrap_data(found: Bootstrap) -> dict[str, Any]:
+    """Return a bootstrap as plain data, without the single replicates."""
+    return {
+        "replicates": found.replicates,
+        "unable": found.unable,
+        "confidence": found.confidence,
+        "measures": {name: measure_data(measure) for name, measure in found.measures.items()},
+    }
+
+
+def measure_data(measure: ResampledRate) -> dict[str, float]:
+    """Return one rate of a bootstrap as plain data."""
+    return {
+        "apparent": measure.apparent,
+        "estimate": measure.estimate,
+        "optimism": measure.optimism,
+        "out_of_bag": measure.held_out,
+        "low": measure.interval.low,
+        "high": measure.interval.high,
+    }
+
+
+def guarantee_data(found: CertifiedTuning) -> dict[str, Any]:
+    """Return a tuning with a guarantee as plain data."""
+    return {
+        "confidence": found.confidence,
+        "selective_risk": found.selective_risk,
+        "expected_cost": found.expected_cost,
+        "objective": found.objective,
+        "method": found.method,
+        "rule": rule_data(found.rule),
+        "rows": asdict(found.sizes),
+        "tested": asdict(found.point),
+        "candidates": [
+            asdict(candidate) | {"rule": rule_data(candidate.rule)}
+            for candidate in found.candidates
+        ],
+        "caveat": found.caveat,
+    }
+
+
+def prior_data(found: PriorEstimate) -> dict[str, Any]:
+    """Return an estimate of the prior as plain data."""
+    return {
+        "estimate": found.estimate,
+        "low": found.interval.low,
+        "high": found.interval.high,
+        "likely": None if found.likely is None else asdict(found.likely),
+        "accepted_share": found.accepted_share,
+        "confidence": found.confidence,
+        "consistent": found.consistent,
+    }
+
+
+def prior_text(found: PriorEstimate) -> str:
+    """Return what unlabelled inputs say about the share of OOD among them."""
+    seen = f"Of the unlabelled inputs in use the rule accepted {percent(found.accepted_share)}."
+    if not found.consistent:
+        return (
+            f"{seen} No share of OOD inputs explains that: the inputs are unlike the rows here, "
+            "so nothing in this report is sure to hold for them."
+        )
+    low, high = outwards(100 * found.interval.low, 100 * found.interval.high, 1)
+    likely = found.likely
+    about = ""
+    if likely is not None:
+        about = f", approximately {percent(likely.low)} to {percent(likely.high)}"
+    return (
+        f"{seen} By their scores, between {low}{PERCENT_SIGN} and "
+        f"{high}{PERCENT_SIGN} of them are OOD ({100 * found.confidence:g} % "
+        f"confidence; best guess {percent(found.estimate)}{about})."
+    )

@@ -1,10 +1,11 @@
-"""`Report`: what a tuned rule does, for the people who have to rely on it."""
+"""`Report`: what a tuned rule does, for the people who have to rely on it; as text and as data."""
 
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
@@ -15,9 +16,18 @@ from demur.core.card import now
 from demur.core.fingerprint import Fingerprint
 from demur.core.models import RejectionModel
 from demur.core.program import Number
-from demur.core.rule import BoxRule, Rule
+from demur.core.rule import BoxRule, Rule, rule_data
 from demur.core.sample import Sample
-from demur.core.wording import decision, sentence
+from demur.core.wording import (
+    amount,
+    decision,
+    number,
+    outwards,
+    range_text,
+    rule_text,
+    sentence,
+    strict,
+)
 from demur.errors import InfeasibleError
 from demur.guarantees.bootstrapping import Bootstrap
 from demur.guarantees.certified_tuning import CertifiedTuning
@@ -28,14 +38,15 @@ from demur.guarantees.splits import repeats_ids
 from demur.learn.doubts import Learned
 from demur.report.choices import Doubtful, DrawnRows, Ids, doubtful_rows, drawn_rows
 from demur.report.comparison import MethodComparison, Methods, compare
-from demur.report.explorer import Explorer, explore
-from demur.report.promises import PromiseEvidence, Promises, promises
+from demur.report.explorer import Counts, Explorer, explore
+from demur.report.promises import PromiseEvidence, Promises, prior_text, promises
 from demur.report.summary import (
     Case,
     Seen,
     StatedBound,
     is_weighted,
     is_zero_one,
+    rate_title,
     see,
     stated_bounds,
 )
@@ -303,14 +314,10 @@ class Report:
 
     def to_text(self) -> str:
         """Return the report as plain text, without what is interactive."""
-        from demur.report.plain import report_text
-
         return report_text(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data that JSON can hold; what is undefined is None."""
-        from demur.report.plain import report_data
-
         return report_data(self)
 
     def __repr__(self) -> str:
@@ -350,3 +357,144 @@ def _evidence(case: Case) -> str:
     if case.held_out is None:
         rows = "the rows that the rule was tuned on, so optimistic"
     return f"Seen on {rows}: {judged.n_id:,} ID and {judged.n_ood:,} OOD."
+
+
+_WIDTH = 98
+
+
+def report_text(report: Report) -> str:
+    """Return the decision, the numbers, the cautions and the comparison of a report."""
+    digits = int(report.explorer.digits[report.explorer.start])
+    parts = [
+        report.title,
+        _wrapped(f"{report.verdict.title}. {report.verdict.text}"),
+        _wrapped(f"{report.decision} {report.evidence}"),
+        f"Accept when {rule_text(report.rule, digits)}\n({report.asked})",
+        _wrapped(report.about_scores),
+        _point(report),
+        _promises(report.promises),
+        "\n".join(_wrapped(f"{c.level.upper()}: {c.text}") for c in report.cautions),
+    ]
+    if report.comparison is not None:
+        parts.append(_comparison(report.comparison))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _point(report: Report) -> str:
+    columns = [("tuning rows", report.tuned)]
+    if report.held_out is not None:
+        columns.append(("held-out rows", report.held_out))
+    rows = [["", *(title for title, _ in columns)]]
+    for key in dict.fromkeys(key for _, seen in columns for key in seen.rates):
+        cells = []
+        for _, seen in columns:
+            rate = seen.rates.get(key)
+            text = "-" if rate is None else number(rate.value, 5)
+            # Only fresh rows have intervals that can be relied on.
+            if rate is not None and rate.interval is not None and seen is report.held_out:
+                text += f" [{', '.join(outwards(rate.interval.low, rate.interval.high))}]"
+            cells.append(text)
+        rows.append([rate_title(key, worst=report.explorer.worst), *cells])
+    found = [seen for _, seen in columns]
+    id_counts = [(seen.point.accepted_id, seen.id_total) for seen in found]
+    ood_counts = [(seen.point.accepted_ood, seen.ood_total) for seen in found]
+    for title, counts in (("accepted ID", id_counts), ("accepted OOD", ood_counts)):
+        rows.append([title, *(f"{amount(part)} of {amount(total)}" for part, total in counts)])
+    return _aligned(rows)
+
+
+def _promises(found: Promises) -> str:
+    rows = [["What you can promise", *map(found.column_title, found.columns)]]
+    for statement in found.statements:
+        cells = [
+            range_text(statement.rates[name], name) if name in statement.rates else "-"
+            for name in found.columns
+        ]
+        rows.append([statement.title, *cells])
+    sources = [
+        _wrapped(f"{statement.title}: {statement.source}")
+        for statement in found.statements
+        if statement.key != "tuned"
+    ]
+    prior = [] if found.prior is None else [_wrapped(prior_text(found.prior))]
+    return "\n".join([_aligned(rows), *sources, *prior])
+
+
+def _comparison(found: MethodComparison) -> str:
+    parts = []
+    for block in found.blocks:
+        rows = [["OOD: " + block.ood, *(metric.name for metric in found.metrics)]]
+        for method, values in block.values.items():
+            cells = []
+            for metric in found.metrics:
+                text = number(values[metric.name], metric.digits).replace("undefined", "unable")
+                best = block.standing.best.get(metric.name) == method
+                cells.append(text + ("*" if best else " "))
+            rows.append([method, *cells])
+        parts.append("\n".join([_aligned(rows), *block.disagreements]))
+    return "\n\n".join(parts)
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, subsequent_indent="  ")
+
+
+def report_data(report: Report) -> dict[str, Any]:
+    """Return a report as nested dicts, lists, numbers and texts."""
+    from importlib.metadata import version
+
+    digits = int(report.explorer.digits[report.explorer.start])
+    data: dict[str, Any] = {
+        "demur": version("demur"),
+        "title": report.title,
+        "verdict": {"state": report.verdict.state, "text": report.verdict.text},
+        "decision": report.decision,
+        "evidence": report.evidence,
+        "rule": rule_data(report.rule) | {"text": rule_text(report.rule, digits)},
+        "scores": report.about_scores or None,
+        "model": report.model.to_data(),
+        "certificate": asdict(report.certificate),
+        "confidence": report.confidence,
+        "tuned": report.tuned.as_dict(),
+        "held_out": None if report.held_out is None else report.held_out.as_dict(),
+        "promises": report.promises.as_dict(),
+        "bounds": [bound.text for bound in report.bounds],
+        "cautions": [asdict(caution) for caution in report.cautions],
+        "comparison": None if report.comparison is None else report.comparison.as_dict(),
+        "doubtful": None if report.doubtful is None else asdict(report.doubtful),
+        "command": report.command,
+        "explorer": None if report.is_box else _explorer(report.explorer),
+    }
+    result: dict[str, Any] = strict(data)
+    return result
+
+
+def _explorer(explorer: Explorer) -> dict[str, Any]:
+    return {
+        "rules": explorer.lines.tolist(),
+        "tuned": _counts(explorer.tuned),
+        "held_out": None if explorer.held_out is None else _counts(explorer.held_out),
+        "cells": explorer.cells.tolist(),
+        "start": explorer.start,
+        "complete": explorer.complete,
+    }
+
+
+def _counts(counts: Counts) -> dict[str, Any]:
+    totals = counts.totals
+    return {
+        "accepted_id": [totals.id_weight(mass) for mass in counts.id.tolist()],
+        "accepted_ood": [totals.ood_weight(mass) for mass in counts.ood.tolist()],
+        "accepted_loss": [totals.loss_sum(mass) for mass in counts.loss.tolist()],
+    }

@@ -50,7 +50,7 @@ from demur.guarantees.intervals import Interval
 from demur.guarantees.operating_tables import OperatingTable
 from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.guarantees.splits import EVERY_ID_ONCE, one_of_each
-from demur.report.plain import prior_data, prior_text
+from demur.report.promises import prior_data, prior_text
 
 _EXAMPLES = """\b
 Examples:

@@ -49,7 +49,7 @@ from demur.guarantees.bootstrapping import Comparison
 from demur.guarantees.intervals import Interval
 from demur.guarantees.splits import Groups, repeats_ids
 from demur.guarantees.standard_errors import AurocComparison, compare_auroc
-from demur.report.plain import measure_data
+from demur.report.promises import measure_data
 from demur.tuning.prepared import Prepared, prepare
 from demur.tuning.result import Grid
 from demur.tuning.tune import tune

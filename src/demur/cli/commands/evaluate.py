@@ -51,7 +51,7 @@ from demur.core.wording import RATE_NAMES, bounds_met, formula, outwards, paper_
 from demur.guarantees.bootstrapping import Bootstrap
 from demur.guarantees.retuning import CrossTuning
 from demur.guarantees.splits import Groups
-from demur.report.plain import bootstrap_data, cross_data
+from demur.report.promises import bootstrap_data, cross_data
 from demur.tuning.tune import tune
 
 _EXAMPLES = """\b

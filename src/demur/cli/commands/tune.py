@@ -444,7 +444,7 @@ def _finish_promised(
 
 
 def _promised_result(promised: CertifiedTuning, points: Points, out: OutputOptions) -> Result:
-    from demur.report.plain import guarantee_data
+    from demur.report.promises import guarantee_data
 
     rule, sizes = promised.rule, promised.sizes
     rows = f"{sizes.test_id:,} ID and {sizes.test_ood:,} OOD rows"
