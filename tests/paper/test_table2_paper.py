@@ -21,8 +21,15 @@ from demur.reproduce.cache import Cache, Runner  # noqa: E402
 from demur.reproduce.networks import NETWORKS, image_set  # noqa: E402
 from demur.reproduce.networks_weights import load_weights  # noqa: E402
 from demur.reproduce.table2 import fpr_target  # noqa: E402
-from demur.reproduce.table2_scores import Place, compute_scores  # noqa: E402
-from demur.reproduce.table2_text import PAIRS, SETUPS, SINGLES, SetPart, Splits  # noqa: E402
+from demur.reproduce.table2_scores import (  # noqa: E402
+    PAIRS,
+    SETUPS,
+    SINGLES,
+    Place,
+    SetPart,
+    Splits,
+    compute_scores,
+)
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 DATA = Path(os.environ.get("DEMUR_DATA", SHARED))

@@ -38,7 +38,7 @@ from demur.reproduce.networks_weights import (  # noqa: E402
     tensor_digest,
 )
 from demur.reproduce.table2 import SortedAreas  # noqa: E402
-from demur.reproduce.table2_text import SETUPS, SetPart, Splits  # noqa: E402
+from demur.reproduce.table2_scores import SETUPS, SetPart, Splits  # noqa: E402
 
 
 @pytest.mark.parametrize(

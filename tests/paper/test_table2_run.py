@@ -21,8 +21,7 @@ from demur.cli.commands.reproduce import command as reproduce
 from demur.detectors import Knn, React, Vim
 from demur.errors import InvalidInputError
 from demur.reproduce.heldout import heldout
-from demur.reproduce.table2_scores import Place, compute_scores
-from demur.reproduce.table2_text import PAIRS
+from demur.reproduce.table2_scores import PAIRS, Place, compute_scores
 
 THREADS = {"OMP_NUM_THREADS": "1"}
 

@@ -18,9 +18,9 @@ from demur.detectors import PlugIn, Sirc
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.learn import fit
 from demur.reproduce.cache import Notify
+from demur.reproduce.networks import NETWORKS
 from demur.reproduce.table2 import fpr_target
-from demur.reproduce.table2_scores import Scores
-from demur.reproduce.table2_text import MIN_TPR, MORE, PAIRS, SINGLES, TITLES
+from demur.reproduce.table2_scores import MIN_TPR, MORE, PAIRS, SINGLES, TITLES, Scores
 from demur.tuning.tune import tune
 
 BEST = "best single"
@@ -141,8 +141,6 @@ class Heldout:
         }
 
     def __str__(self) -> str:
-        from demur.reproduce.table2_text import render_heldout
-
         return render_heldout(self)
 
 
@@ -324,3 +322,127 @@ def _t_quantile(freedom: int) -> float:
     from scipy.stats import t
 
     return float(t.ppf(_CONFIDENCE_TAIL, freedom))
+
+
+_STUDY_HEADER = (
+    f"{'method':<20}{'tuned risk':>11}{'held-out risk':>15}{'TPR':>8}{'kept':>6}{'FPR':>8}"
+    f"{'kept':>6}{'unable':>8}"
+)
+_AGAINST = f"{'double':<9}{'minus':<17}{'mean':>10}  {'95 % interval':<22}{'better':>7}{'worse':>7}"
+_STUDY_NOTES = """\
+tuned risk: on the half tuned on; held-out risk, TPR, FPR: on the other half; means over splits.
+kept: share of splits in which the other half met the bound; a rule tuned to the edge of a bound
+keeps it in about half of them. `demur.guarantees.tune_certified` gives rules that keep it.
+best single: the single score with the smallest risk on the tuning half. SIRC and the plug-in
+score are fitted on the tuning half, their thresholds tuned under the same bounds; the weight of
+the plug-in score is the best of five on the tuning half.
+Differences are of held-out risks on the same splits; the interval allows for splits sharing rows.
+The two halves differ in nothing but chance: against other OOD data all of this can be worse."""
+_LEARNED_NOTES = """
+learned: risk and OOD-to-ID ratio learned from all six scores on the tuning half, and the rule tuned
+on their out-of-fold values there; +7: from seven more scores of the same activations, too (energy,
+entropy, GEN, margin, Mahalanobis, relative Mahalanobis, KNN with k = 5). tight: 1.02 times the
+least FPR that KNN+MSP or VIM+MSP needs for the TPR on the tuning half. least FPR: how far the
+feasible region reaches. Means are over the splits in which a method was able, differences over
+those in which both were."""
+
+
+def render_heldout(study: Heldout) -> str:
+    """Return the tables with their notes."""
+    scores = study.scores
+    title = (
+        f"Held-out study, ID: {scores.setup.id}, {NETWORKS[scores.network].title}, "
+        f"{scores.bank} bank: {study.splits} random halvings, TPR >= {MIN_TPR}"
+    )
+    blocks = []
+    for ood, rows in study.outcomes.items():
+        bound = rows["msp"].mean("FPR bound")
+        lines = [f"OOD: {ood}, FPR <= {bound:.4f} on average", _STUDY_HEADER]
+        lines += [_study_line(_title(name), outcome) for name, outcome in rows.items()]
+        lines += ["", _AGAINST, *_differences(study, ood)]
+        blocks += ["\n".join(lines), *_other_bounds(study, ood)]
+    notes = _STUDY_NOTES + (_LEARNED_NOTES if study.other_bounds else "")
+    return "\n\n".join([title, *blocks, _verdict(study), notes])
+
+
+def _other_bounds(study: Heldout, ood: str) -> list[str]:
+    """Return the tables of tight bounds and of the least FPR, and how learned scores compare."""
+    if not study.other_bounds:
+        return []
+    narrow, least = study.other_bounds[TIGHT][ood], study.other_bounds[LEAST][ood]
+    bound = narrow["msp"].mean("FPR bound")
+    if math.isnan(bound):
+        bound = max(one.mean("FPR bound") for one in narrow.values() if one.unable < study.splits)
+    lines = [f"OOD: {ood}, tight: FPR <= {bound:.4f} on average", _STUDY_HEADER]
+    lines += [_study_line(_title(name), outcome) for name, outcome in narrow.items()]
+    rows = [f"OOD: {ood}, the least FPR at TPR >= {MIN_TPR}: tuned, and held out"]
+    for name, outcome in least.items():
+        tuned, held = outcome.mean("FPR bound"), outcome.mean("FPR")
+        rows.append(f"{_title(name):<20}{tuned:>11.4f}{held:>15.4f}{outcome.mean('TPR'):>8.3f}")
+    learned = [name for name in narrow if name.startswith(LEARNED)]
+    against = [f"{'learned':<20}{'minus':<13}{'what':<28}{'mean':>10}  95 % interval"]
+    for name in learned:
+        for other in (*PAIRS, BEST):
+            for kind, measure in (
+                (SLACK, "held-out risk"),
+                (SLACK, "FPR"),
+                (TIGHT, "held-out risk"),
+                (LEAST, "FPR"),
+            ):
+                found = study.difference(ood, name, other, bound=kind, measure=measure)
+                what = f"{measure}, {kind}"
+                against.append(
+                    f"{_title(name):<20}{_title(other):<13}{what:<28}{found.mean:>+10.5f}  "
+                    f"[{found.low:+.5f}, {found.high:+.5f}]"
+                )
+    return ["\n".join(part) for part in (lines, rows, against)]
+
+
+def _study_line(title: str, outcome: MethodSplits) -> str:
+    if outcome.unable == len(outcome.values):
+        return f"{title:<20}{'unable':>11}"
+    tpr_kept, fpr_kept = outcome.kept()
+    return (
+        f"{title:<20}{outcome.mean('tuned risk'):>11.5f}{outcome.mean('held-out risk'):>15.5f}"
+        f"{outcome.mean('TPR'):>8.3f}{tpr_kept:>6.0%}{outcome.mean('FPR'):>8.4f}{fpr_kept:>6.0%}"
+        f"{outcome.unable:>8}"
+    )
+
+
+def _differences(study: Heldout, ood: str) -> list[str]:
+    lines = []
+    for pair in PAIRS:
+        for other in rivals(pair):
+            found = study.difference(ood, pair, other)
+            if math.isnan(found.mean):
+                lines.append(f"{TITLES[pair]:<9}{_title(other):<17}{'unable':>10}")
+                continue
+            span = f"[{found.low:+.5f}, {found.high:+.5f}]"
+            lines.append(
+                f"{TITLES[pair]:<9}{_title(other):<17}{found.mean:>+10.5f}  {span:<22}"
+                f"{found.wins:>7.0%}{found.losses:>7.0%}"
+            )
+    return lines
+
+
+def _verdict(study: Heldout) -> str:
+    lower = higher = clear = count = 0
+    for ood in study.outcomes:
+        for pair in PAIRS:
+            for other in rivals(pair):
+                found = study.difference(ood, pair, other)
+                count += not math.isnan(found.mean)
+                lower += found.mean < 0
+                higher += found.mean > 0
+                clear += found.low > 0 or found.high < 0
+    return (
+        f"Of {count} comparisons the double score has the lower held-out risk in {lower}, the "
+        f"higher in {higher}; in {clear} the interval excludes zero."
+    )
+
+
+def _title(name: str) -> str:
+    if name in TITLES or name.startswith(LEARNED):
+        return TITLES.get(name, name)
+    kind, _, pair = name.partition(" ")
+    return f"{'SIRC' if kind == 'sirc' else kind} {TITLES.get(pair, pair)}"
