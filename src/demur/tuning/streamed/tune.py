@@ -95,6 +95,7 @@ from demur.tuning.streamed.search import (
     Opened,
     best_known,
     best_of,
+    find_box,
     known,
     open_cells,
 )
@@ -158,8 +159,6 @@ def _looking(
 ) -> Callable[[Program, Exact], tuple[Line | Box | None, SearchCertificate]]:
     """Return what finds the best rule of a shape for a program."""
     if shape == "box" and isinstance(stream, Streamed):
-        from demur.tuning.streamed.boxes import find_box
-
         return partial(find_box, stream)
     return lambda program, search: stream.find(program, allowed, search)
 
