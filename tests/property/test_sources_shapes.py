@@ -8,7 +8,7 @@ from streams import DIRECTIONS, check_against_memory, random_model, random_sampl
 
 import demur as dm
 from demur.sources.engines.frames import ArraySource
-from demur.tuning.streamed.flat import varying_score
+from demur.tuning.streamed.constant_score import varying_score
 
 N = 60_000
 

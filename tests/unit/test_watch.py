@@ -11,7 +11,7 @@ import demur as dm
 from demur.watch import Watch
 from demur.watch.counts import ACCEPTED, MISSING, ROWS
 from demur.watch.evidence import above
-from demur.watch.looking import watched_series
+from demur.watch.look import watched_series
 
 RISK = dm.Bound("selective_risk", at_most=0.06)
 RULE = tuned_rule()

@@ -17,7 +17,7 @@ from demur.core.wording import DASH, MINUS, formula
 from demur.errors import MissingExtraError
 from demur.guarantees.intervals import Interval
 from demur.watch.files import ExampleRow
-from demur.watch.looking import (
+from demur.watch.look import (
     Series,
     drift_series,
     period_names,

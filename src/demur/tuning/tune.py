@@ -400,7 +400,7 @@ def search_exact(
     near = None
     if search == _EXACT and start is None and len(prepared.points.scores) >= MANY:
         # Imported here, since most calls have no use for it.
-        from demur.tuning.narrowed import narrowed
+        from demur.tuning.merged_rows import narrowed
 
         near = narrowed(prepared, program, allowed)
     if near is not None:

@@ -20,7 +20,7 @@ from demur.core.sample import Sample
 from demur.errors import InvalidInputError, LikelyMistakeWarning
 from demur.guarantees.intervals import Prior
 from demur.watch.counts import KnownRows, LabelledRows, LiveCounts, PendingRow, Queue, known_rows
-from demur.watch.looking import look
+from demur.watch.look import look
 from demur.watch.setup import (
     DecidedRows,
     RuleOnMadeScores,

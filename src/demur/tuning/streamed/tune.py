@@ -102,7 +102,7 @@ from demur.tuning.streamed.search import (
 from demur.tuning.tune import preferred, search_exact, search_one_score
 
 if TYPE_CHECKING:
-    from demur.tuning.streamed.flat import FlatStream
+    from demur.tuning.streamed.constant_score import FlatStream
 
 # How often cells are cut into finer ones at most.
 REFINEMENTS = 3
@@ -172,7 +172,7 @@ def _streamed(
     shape: Shape,
 ) -> Streamed | FlatStream:
     # What searches a single score instead makes use of what is below.
-    from demur.tuning.streamed.flat import FlatStream, varying_score
+    from demur.tuning.streamed.constant_score import FlatStream, varying_score
 
     column = varying_score(source.overview())
     if column is None or shape == "box":

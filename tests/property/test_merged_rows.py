@@ -8,7 +8,7 @@ import pytest
 import demur as dm
 from demur._kernels import compiled
 from demur._kernels.engines import NAMES, VARIABLE
-from demur.tuning import narrowed, tune
+from demur.tuning import merged_rows, tune
 from demur.tuning.prepared import Prepared
 
 CASES = int(os.environ.get("DEMUR_CASES", "40"))
@@ -26,13 +26,13 @@ def engine(request, monkeypatch):
 def small(monkeypatch):
     """Let small samples be narrowed, whatever it costs."""
     monkeypatch.setattr(tune, "MANY", 0)
-    monkeypatch.setattr(narrowed, "_MOST_OPEN", 1.0)
-    monkeypatch.setattr(narrowed, "_AROUND", 0.25)
-    monkeypatch.setattr(narrowed, "_GUESSED_FROM", 600)
-    monkeypatch.setattr(narrowed, "_ROWS_OF_A_CELL", 2)
-    monkeypatch.setattr(narrowed, "_MOST_SLABS", 10_000)
-    monkeypatch.setattr(narrowed, "_ROWS_OF_A_STEP", 0)
-    monkeypatch.setattr(narrowed, "_BLOCK", 100)
+    monkeypatch.setattr(merged_rows, "_MOST_OPEN", 1.0)
+    monkeypatch.setattr(merged_rows, "_AROUND", 0.25)
+    monkeypatch.setattr(merged_rows, "_GUESSED_FROM", 600)
+    monkeypatch.setattr(merged_rows, "_ROWS_OF_A_CELL", 2)
+    monkeypatch.setattr(merged_rows, "_MOST_SLABS", 10_000)
+    monkeypatch.setattr(merged_rows, "_ROWS_OF_A_STEP", 0)
+    monkeypatch.setattr(merged_rows, "_BLOCK", 100)
 
 
 def scores_of(rng, n, shift, kind):
@@ -71,9 +71,9 @@ def random_model(rng):
 def test_the_rule_and_its_certificate_are_those_of_all_rows(engine, small, monkeypatch):
     rng = np.random.default_rng(11)
     taken = []
-    search = narrowed.narrowed
+    search = merged_rows.narrowed
     monkeypatch.setattr(
-        narrowed, "narrowed", lambda *given: taken.append(search(*given)) or taken[-1]
+        merged_rows, "narrowed", lambda *given: taken.append(search(*given)) or taken[-1]
     )
     for _ in range(CASES if engine == "compiled" else CASES // 4):
         sample, model = random_sample(rng), random_model(rng)
@@ -85,7 +85,7 @@ def test_the_rule_and_its_certificate_are_those_of_all_rows(engine, small, monke
         except dm.InfeasibleError:
             found = None
         with monkeypatch.context() as patched:
-            patched.setattr(narrowed, "narrowed", lambda *given: None)
+            patched.setattr(merged_rows, "narrowed", lambda *given: None)
             try:
                 expected = dm.tune(sample, model, **options)
             except dm.InfeasibleError:
@@ -109,14 +109,14 @@ def test_most_rows_of_a_large_sample_are_merged(engine, monkeypatch):
     prepared = dm.prepare(dm.Sample(id_scores, wrong, ood))
     model = dm.TprFprModel(0.8, 0.3)
     program = model.program(prepared.points.totals)
-    part = narrowed.narrowed(prepared, program, tune.DIRECTION_SETS["nonneg"])
+    part = merged_rows.narrowed(prepared, program, tune.DIRECTION_SETS["nonneg"])
     assert part is not None
     assert len(part.prepared.points.scores) < 10_000
     assert part.prepared.points.id.sum() == 20_000
     # Noise is left to the tree over all rows.
     noise = dm.prepare(dm.Sample(id_scores, rng.random(20_000) < 0.5, rng.normal(size=(20_000, 2))))
     program = dm.TprFprModel(0.5, 1.0).program(noise.points.totals)
-    assert narrowed.narrowed(noise, program, tune.DIRECTION_SETS["circle"]) is None
+    assert merged_rows.narrowed(noise, program, tune.DIRECTION_SETS["circle"]) is None
 
 
 def test_where_all_directions_are_equally_good_it_gives_up_soon(engine, small, monkeypatch):
@@ -136,7 +136,7 @@ def test_where_all_directions_are_equally_good_it_gives_up_soon(engine, small, m
     monkeypatch.setattr(tune, "MANY", 10**9)
     expected = dm.tune(sample, model)
     monkeypatch.setattr(tune, "MANY", 0)
-    monkeypatch.setattr(narrowed, "_MOST_BOXES", 3)
+    monkeypatch.setattr(merged_rows, "_MOST_BOXES", 3)
     monkeypatch.setattr(Prepared, "search", counted)
     found = dm.tune(sample, model)
     assert found.rule == expected.rule and found.certificate == expected.certificate
