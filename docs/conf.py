@@ -15,7 +15,7 @@ copyright = "the demur maintainers"
 version = release = installed("demur")
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.githubpages",
@@ -29,6 +29,8 @@ exclude_patterns = [
     *("_build", "_templates", "plots"),
     # Tables of times, which would load scripts from elsewhere.
     *("sg_execution_times.rst", "**/sg_execution_times.rst"),
+    # Each plot is a page already.
+    "gallery/*.ipynb",
 ]
 nitpicky = False
 default_role = "py:obj"
@@ -36,6 +38,8 @@ default_role = "py:obj"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 suppress_warnings = ["config.cache"]
+# The notebook has its outputs in it; tests/e2e/test_notebook.py runs it again.
+nb_execution_mode = "off"
 
 autosummary_generate = True
 autosummary_filename_map = generated_pages.file_names()

@@ -35,7 +35,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    for package in ("sphinx", "pydata_sphinx_theme", "myst_parser", "numpydoc", "sphinx_gallery"):
+    for package in ("sphinx", "pydata_sphinx_theme", "myst_nb", "numpydoc", "sphinx_gallery"):
         pytest.importorskip(package)
     folder = tmp_path_factory.mktemp("site") / "html"
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(DOCS), str(folder)]
