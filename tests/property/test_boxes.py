@@ -15,7 +15,6 @@ import demur as dm
 from demur._kernels import compiled, limits
 from demur._kernels.engines import NAMES, VARIABLE
 from demur.core.wording import bounds_met
-from demur.tuning import boxes
 
 CASES = int(os.environ.get("DEMUR_CASES", "60"))
 
@@ -44,11 +43,12 @@ def steps(request, monkeypatch):
     """
     if request.param != "as it is":
         monkeypatch.setattr(limits, "STEPS", (1, 1))
-        monkeypatch.setattr(compiled, "STEPS", (1, 1))
+        monkeypatch.setattr(compiled, "_STEP", 1)
     if request.param == "narrowed":
-        monkeypatch.setattr(boxes, "MANY", 1)
-        monkeypatch.setattr(boxes, "_MOST_LEFT", 2)
-        monkeypatch.setattr(boxes, "strip_edges", few_edges)
+        monkeypatch.setattr(limits, "MANY", 1)
+        monkeypatch.setattr(limits, "_MOST_LEFT", 2)
+        monkeypatch.setattr(limits, "strip_edges", few_edges)
+        monkeypatch.setattr(compiled, "strip_edges", few_edges)
 
 
 def tuned_box(rows, model, expected):
@@ -222,18 +222,76 @@ def test_rows_counted_together_change_nothing(graded, monkeypatch):
         dm.PrecisionRecallModel(0.95, 0.6, ood_prior=0.4),
         dm.RejectionModel("selective_risk", [rare, dm.Bound("fpr", at_most=0.2)]),
     ]
-    expected_of = [dm.tune(sample, model, shape="box") for model in models]
+    with monkeypatch.context() as plain:
+        plain.setenv(VARIABLE, "numpy")
+        expected_of = [dm.tune(sample, model, shape="box") for model in models]
     left = []
-    narrowed = boxes.narrowed
-    monkeypatch.setattr(boxes, "MANY", 1)
-    monkeypatch.setattr(boxes, "narrowed", lambda *a: left.append(narrowed(*a)) or left[-1])
+    narrowed = limits.narrowed
+    monkeypatch.setattr(limits, "MANY", 1)
+    monkeypatch.setattr(limits, "narrowed", lambda *a: left.append(narrowed(*a)) or left[-1])
     for model, expected in zip(models, expected_of, strict=True):
         found = dm.tune(sample, model, shape="box")
-        assert len(left[-1].masses.id) < 2 * n
+        assert not left or len(left[-1].masses.id) < 2 * n
         assert found.rule.limits == expected.rule.limits
         np.testing.assert_equal(found.point, expected.point)
         bounds = found.certificate.lower_bound, expected.certificate.lower_bound
         assert bounds[0] == pytest.approx(bounds[1])
+    assert len(left) in (0, len(models))
+
+
+def uneven(rng, n):
+    """Return columns that strips and buckets of equal width suit badly."""
+    return {
+        "heavy tails": np.exp(rng.normal(size=n) * 20),
+        "two values": rng.integers(0, 2, n).astype(float),
+        "nearly all equal": np.where(rng.random(n) < 0.98, 0.5, rng.random(n)),
+        "as far as float64 goes": rng.choice([-1.7e308, -1.0, 0.0, 1.0, 1.7e308], n),
+        "next to nothing": rng.integers(0, 5, n) * 1e-290,
+        "one far away": np.where(np.arange(n) == 7, 1e300, rng.random(n)),
+    }
+
+
+def test_scores_of_any_distribution(monkeypatch):
+    """Strips and their ranks are as good as sorted columns, whatever these look like."""
+    rng = np.random.default_rng(28)
+    n = 1500
+    columns = uneven(rng, 2 * n)
+    for name, x in columns.items():
+        for y in (rng.normal(size=2 * n), columns["nearly all equal"], x[::-1]):
+            scores, wrong = np.column_stack([x, y]), rng.random(n) < 0.3
+            # Scores of sizes too far apart for weights are refused.
+            if name in ("as far as float64 goes", "next to nothing", "one far away"):
+                scores = np.column_stack([x, x[::-1]])
+            weight = rng.integers(1, 4, n).astype(float)
+            sample = dm.Sample(scores[:n], wrong, scores[n:], id_weight=weight)
+            for model in (dm.TprFprModel(0.2, 1), dm.CostModel(0.4, 1, 0, 0.3)):
+                found = dm.tune(sample, model, shape="box")
+                with monkeypatch.context() as plain:
+                    plain.setenv(VARIABLE, "numpy")
+                    expected = dm.tune(sample, model, shape="box")
+                assert found.rule.limits == expected.rule.limits, name
+                np.testing.assert_equal(found.point, expected.point)
+
+
+@pytest.mark.parametrize("groups", [12, 40])
+def test_many_groups(groups, monkeypatch):
+    """Rows of so many masses are added up in other ways."""
+    rng = np.random.default_rng([29, groups])
+    n = 3000
+    bounds = [dm.Bound("tpr", at_least=0.4, group=f"g{k}") for k in range(groups)]
+    model = dm.RejectionModel("selective_risk", [dm.Bound("fpr", at_most=0.3), *bounds])
+    for graded in (False, True):
+        foreign = rng.normal([0.5, 1.5], size=(n, 2))
+        loss = (rng.random(n) < 0.2) * (rng.random(n) if graded else 1.0)
+        labels = [f"g{k}" for k in rng.integers(0, groups, n)]
+        sample = dm.Sample(rng.normal(size=(n, 2)), loss, foreign, id_group=labels)
+        found = dm.tune(sample, model, shape="box")
+        assert all(bounds_met(model, found.point).values())
+        with monkeypatch.context() as plain:
+            plain.setenv(VARIABLE, "numpy")
+            expected = dm.tune(sample, model, shape="box")
+        assert found.rule.limits == expected.rule.limits
+        np.testing.assert_equal(found.point, expected.point)
 
 
 def test_a_budget_and_a_gap_are_told():

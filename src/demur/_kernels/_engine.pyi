@@ -205,13 +205,11 @@ def widest(
     /,
 ) -> tuple[float, float, float]: ...
 def limits(
-    rank_x: _Ints,
-    order_x: _Ints,
-    start_x: _Ints,
-    rank_y: _Ints,
-    order_y: _Ints,
-    start_y: _Ints,
-    mass: _Ints,
+    scores: _Floats,
+    edges: _Floats,
+    id: _Ints,
+    loss: _Ints,
+    columns: _Ints,
     sets: int,
     extra: int,
     objective: _Ints,
@@ -224,25 +222,14 @@ def limits(
     hope: _Ints,
     gap: float,
     budget: int,
-    steps: _Ints,
+    step: int,
     zero_one: int,
-    cells: _Ints,
-    below: _Ints,
-    hopes: _Floats,
-    known: _Ints,
-    ranks: _Ints,
+    limits: _Floats,
     /,
 ) -> tuple[int, int, int, int, int, float, int]: ...
-def strips(
-    scores: _Floats,
-    edges: _Floats,
-    id: _Ints,
-    loss: _Ints,
-    columns: _Ints,
-    keys: npt.NDArray[np.uint16],
-    tables: _Ints,
-    /,
-) -> None: ...
+def box_margin(
+    scores: _Floats, limits: _Floats, unit: _Floats, tight: _Floats, wide: _Floats, /
+) -> float: ...
 def metrics(
     correct: _Floats, wrong: _Floats, ood: _Floats, prior: float, min_id: int, values: _Floats, /
 ) -> None: ...

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from demur._kernels.engines import EXACT, PLAIN, Chosen, Doubt, Frame, Gap, Optima, Outcome, Status
 from demur._kernels.exact import Linear
-from demur._kernels.limit_cells import TIED, AxisMasses, Objective
-from demur._kernels.limits import STEPS, BoxOptima, KnownCells, LimitAxis
+from demur._kernels.limit_cells import TIED, AxisMasses, Objective, strip_edges
+from demur._kernels.limits import BoxMargin, BoxOptima
 
 try:
     from demur._kernels import _engine
@@ -35,6 +35,8 @@ _HALF_PLANES = 256
 _UNLIMITED = 2**63 - 1
 # Half-planes with the same masses that there is room for, on average.
 _EQUALS = 16
+# Bits of the ranks by which cells of boxes are taken apart.
+_STEP = 3
 # As in csrc/metrics.h.
 _METRICS = (
     "auroc",
@@ -303,84 +305,42 @@ def widest(
 
 
 def limits(
-    axes: tuple[LimitAxis, LimitAxis],
+    scores: _Floats,
     masses: AxisMasses,
     objective: Objective,
     *,
     gap: float = 0.0,
     budget: int | None = None,
-    known: KnownCells | None = None,
 ) -> BoxOptima:
-    """Return all boxes that are optimal on rows with these ranks; see `limits.search`.
-
-    Of `known` cells only these are looked at.
-    """
+    """Return all boxes that are optimal on rows with two scores, shape (n, 2)."""
     id_, ood, loss, extra, zero_one = masses
     columns = ood if extra is None else np.vstack([ood, extra])
-    mass = np.zeros((len(id_), _COLUMNS + len(columns)), np.int64)
-    mass[:, 0], mass[:, 1], mass[:, _COLUMNS:] = id_, loss, columns.T
-    ranks, sets, parts = np.empty((TIED, 2), np.int64), len(ood), len(columns) - len(ood)
-    cells, below, hope, boxes = _known(known, mass.shape[1], ranks)
-    x, y = axes
+    id_, loss, columns = (np.ascontiguousarray(part) for part in (id_, loss, columns))
+    corners, sets, parts = np.empty((TIED, 2)), len(ood), len(columns) - len(ood)
     found, best_id, best_ood, best_loss, left, lower, seen = _engine.limits(
-        x.rank,
-        x.order,
-        x.start,
-        y.rank,
-        y.order,
-        y.start,
-        mass,
+        np.ascontiguousarray(scores),
+        strip_edges(scores),
+        id_,
+        loss,
+        columns,
         sets,
         parts,
         *_program(parts, *objective),
         gap,
         _UNLIMITED if budget is None else budget,
-        np.array(STEPS, np.int64),
+        _STEP,
         int(zero_one),
-        cells,
-        below,
-        hope,
-        boxes,
-        ranks,
+        corners,
     )
-    places = ranks[:found]
-    corners = [axis.values[place] for axis, place in zip(axes, places.T, strict=True)]
-    return BoxOptima(np.column_stack(corners), best_id, best_ood, best_loss, left == 0, lower, seen)
+    return BoxOptima(corners[:found], best_id, best_ood, best_loss, left == 0, lower, seen)
 
 
-def _known(
-    known: KnownCells | None, width: int, ranks: _Ints
-) -> tuple[_Ints, _Ints, _Floats, _Ints]:
-    """Return cells, masses, hopes, and what the best of all other boxes accept and how many.
-
-    Their ranks are written.
-    """
-    if known is None:
-        nothing = np.empty((0, 4), np.int64), np.empty((0, width), np.int64), np.empty(0)
-        return *nothing, np.array([0, 0, 0, -1])
-    cells = np.zeros((len(known.ranks), width), np.int64)
-    cells[:, :2], cells[:, _COLUMNS:] = known.below[:, :2], known.below[:, 2:]
-    best = known.best
-    count = 0 if best.ranks is None else len(best.ranks)
-    if best.ranks is not None:
-        ranks[:count] = best.ranks
-    return known.ranks, cells, known.hope, np.array([best.id, best.ood, best.loss, count])
-
-
-def count_cells(
-    scores: _Floats, edges: _Floats, masses: AxisMasses
-) -> tuple[npt.NDArray[np.uint16], _Ints]:
-    """Return the cell that each row is in, and the masses of all cells."""
-    id_, ood, loss, extra, _ = masses
-    columns = ood if extra is None else np.vstack([ood, extra])
-    keys, tables = (
-        np.empty(len(scores), np.uint16),
-        np.zeros((2 + len(columns), edges.shape[1] ** 2), np.int64),
-    )
-    places = np.ascontiguousarray(scores), np.ascontiguousarray(edges)
-    id_, loss, columns = (np.ascontiguousarray(part) for part in (id_, loss, columns))
-    _engine.strips(*places, id_, loss, columns, keys, tables)
-    return keys, tables
+def box_margin(scores: _Floats, box: _Floats, unit: _Floats) -> BoxMargin:
+    """Return how far a box may grow before it accepts more rows, in units of each score."""
+    tight, wide = np.empty(2), np.empty(2)
+    rows = np.ascontiguousarray(scores)
+    width = _engine.box_margin(rows, np.ascontiguousarray(box), unit, tight, wide)
+    return BoxMargin(tight, wide, width)
 
 
 def metrics(

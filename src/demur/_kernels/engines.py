@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from demur._kernels.exact import Linear
 from demur._kernels.limit_cells import AxisMasses, Objective
-from demur._kernels.limits import BoxOptima, KnownCells, LimitAxis
+from demur._kernels.limits import BoxMargin, BoxOptima
 from demur.errors import InvalidInputError
 
 VARIABLE = "DEMUR_ENGINE"
@@ -390,27 +390,20 @@ class Engine(Protocol):
 
     def limits(
         self,
-        axes: tuple[LimitAxis, LimitAxis],
+        scores: _Floats,
         masses: AxisMasses,
         objective: Objective,
         *,
         gap: float = 0.0,
         budget: int | None = None,
-        known: KnownCells | None = None,
     ) -> BoxOptima:
-        """Return all boxes that are optimal on rows with these ranks.
+        """Return all boxes that are optimal on rows with two scores, shape (n, 2).
 
         The search stops when no box can be better by more than `gap`, or after `budget` cells.
-        `known` are cells to look at, where the engine does not look for its own.
         """
 
-    def count_cells(
-        self, scores: _Floats, edges: _Floats, masses: AxisMasses
-    ) -> tuple[npt.NDArray[np.uint16], _Ints]:
-        """Return the cell that each row is in, and the masses of all cells.
-
-        There are 128 strips on each axis.
-        """
+    def box_margin(self, scores: _Floats, box: _Floats, unit: _Floats) -> BoxMargin:
+        """Return how far a box may grow before it accepts more rows, in units of each score."""
 
 
 def engine_name() -> str:

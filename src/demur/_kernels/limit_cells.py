@@ -23,6 +23,9 @@ _Bools = npt.NDArray[np.bool_]
 
 # So many tied boxes are compared by their margin.
 TIED = 1024
+# Strips of an axis, as in csrc/strips.h, and rows from which their edges are taken.
+STRIPS = 128
+_LOOKED_AT = 8192
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -230,27 +233,34 @@ class CellJudge:
         return possible
 
 
+def strip_edges(scores: _Floats) -> _Floats:
+    """Return the last scores of strips with about as many rows each, the last being infinity.
+
+    Shape (2, strips).
+    """
+    edges = np.full((scores.shape[1], STRIPS), np.inf)
+    if len(scores) == 0:
+        return edges
+    seen = np.sort(scores[:: max(1, len(scores) // _LOOKED_AT)], axis=0)
+    places = np.arange(1, STRIPS) * len(seen) // STRIPS
+    for edge, column in zip(edges, seen.T, strict=True):
+        distinct = np.unique(column[places])
+        edge[: len(distinct)] = distinct
+    return edges
+
+
 def accumulate(tables: _Floats) -> None:
     """Make of masses at places, the last two axes, those at or below them."""
     np.cumsum(tables, axis=-2, out=tables)
     np.cumsum(tables, axis=-1, out=tables)
 
 
-class OpenCells(NamedTuple):
-    """Cells of a grid that may hold a box better than the best between cells, or as good a one."""
-
-    is_open: _Bools
-    """Shape (strips, strips)."""
-    hope: _Floats
-    """No box of a cell has a smaller objective, of the same shape."""
-    below: _Floats
-    """Masses below the low corners, shape (columns, strips, strips)."""
-
-
 def open_cells(
     tables: _Ints, judge: CellJudge, welcome: Callable[[], Welcome] | None = None
-) -> OpenCells:
-    """Judge the cells of a grid, the judge's best boxes becoming those between cells.
+) -> _Bools:
+    """Return which cells of a grid may hold a box better than the best between cells.
+
+    Or as good a one; the judge's best boxes become those between cells.
 
     `tables`, shape (columns, strips, strips), are the masses of the cells. `welcome` tells what
     rows that cross each are worth, where losses are not none or all of the ID mass.
@@ -263,5 +273,4 @@ def open_cells(
     rank = np.indices((across, up)).reshape(2, -1)
     judge.offer((rank[0], rank[1]), high.reshape(columns, -1).astype(np.int64))
     crossing = judge.welcome(low, high) if welcome is None else welcome()
-    hope, kept = judge.judge(low, high, crossing)
-    return OpenCells(kept, hope, low)
+    return judge.judge(low, high, crossing)[1]

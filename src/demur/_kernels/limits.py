@@ -15,18 +15,23 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels.limit_cells import (
+    STRIPS,
     AxisMasses,
-    BestBox,
     CellJudge,
     Objective,
     Welcome,
     accumulate,
+    open_cells,
+    strip_edges,
 )
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
 
+# So many rows are worth telling apart before they are sorted, if no larger part of them is left.
+MANY = 50_000
+_MOST_LEFT = 0.6
 # How many bits of the ranks of each axis the first level of cells takes, and the others.
 STEPS = (7, 3)
 # So many entries of a level are held at a time.
@@ -72,17 +77,15 @@ class LimitAxis:
         return len(self.values)
 
 
-class KnownCells(NamedTuple):
-    """Cells that may hold a box better than the best of all others, or as good a one."""
+class BoxMargin(NamedTuple):
+    """How far a box may grow before it accepts more rows."""
 
-    ranks: _Ints
-    """First rank and end of each cell, on both axes, shape (cells, 4)."""
-    below: _Ints
-    """ID, loss, OOD of each set and extra mass below each, shape (cells, columns)."""
-    hope: _Floats
-    """No box of a cell has a smaller objective."""
-    best: BestBox
-    """The best boxes outside of the cells, by their last ranks."""
+    tight: _Floats
+    """The largest scores of its rows."""
+    wide: _Floats
+    """Midway between these and the limits at which it accepts more, where any row is beyond."""
+    width: float
+    """By how much all limits can grow, in units, before it does."""
 
 
 class LimitMasses:
@@ -158,20 +161,82 @@ def count_cells(
 
 
 def search(
-    axes: tuple[LimitAxis, LimitAxis],
+    scores: _Floats,
     masses: AxisMasses,
     objective: Objective,
     *,
     gap: float = 0.0,
     budget: int | None = None,
-    known: KnownCells | None = None,
 ) -> BoxOptima:
-    """Return all boxes that are optimal on points with these two scores.
+    """Return all boxes that are optimal on rows with two scores, shape (n, 2).
 
-    The search stops when no box can be better by more than `gap`, or after `budget` cells. What is
-    `known` of cells of other sizes is found out anew here.
+    The search stops when no box can be better by more than `gap`, or after `budget` cells.
     """
+    kept = None
+    if len(scores) >= MANY and budget is None:
+        kept = narrowed(scores, masses, objective, gap)
+    axes, masses = kept or ((LimitAxis(scores[:, 0]), LimitAxis(scores[:, 1])), masses)
     return _LimitSearch(axes, masses, objective, gap).run(budget)
+
+
+class KeptRows(NamedTuple):
+    """Rows of open strips, and one for each cell of all other rows."""
+
+    axes: tuple[LimitAxis, LimitAxis]
+    """Where its strip is not open, a row is at the strip's last score."""
+    masses: AxisMasses
+
+
+def narrowed(
+    scores: _Floats, masses: AxisMasses, objective: Objective, gap: float
+) -> KeptRows | None:
+    """Return the rows that can matter to the best boxes; None if these are most of them.
+
+    Each axis is cut into strips. By the masses of the cells that they make most of these can hold
+    no limits that are better than the best of those between cells: where both axes are in strips
+    without any cell that can, rows are counted together.
+    """
+    edges = strip_edges(scores)
+    keys, tables = count_cells(scores, edges, masses)
+    judge = CellJudge(objective, len(masses.ood), len(scores), gap)
+    is_open = open_cells(
+        tables.reshape(-1, STRIPS, STRIPS),
+        judge,
+        None if masses.zero_one else lambda: _welcome(judge, keys, masses),
+    )
+    open_strips = np.any(is_open, axis=1), np.any(is_open, axis=0)
+    # Where a strip is not open the best limits are at its end, or not in it.
+    inside = (open_strips[0][:, None] | open_strips[1]).reshape(-1)
+    rows = np.flatnonzero(inside[keys])
+    if len(rows) > _MOST_LEFT * len(scores):
+        return None
+    merged = np.flatnonzero(tables.any(axis=0) & ~inside)
+    strips = divmod(np.concatenate([keys[rows], merged]), STRIPS)
+    axes = []
+    for axis, strip in enumerate(strips):
+        value = np.minimum(edges[axis], scores[:, axis].max())[strip]
+        true = np.flatnonzero(open_strips[axis][strip[: len(rows)]])
+        value[true] = scores[rows[true], axis]
+        axes.append(LimitAxis(value))
+    return KeptRows((axes[0], axes[1]), _joined(masses, rows, tables[:, merged]))
+
+
+def _welcome(judge: CellJudge, keys: npt.NDArray[np.uint16], masses: AxisMasses) -> Welcome:
+    side, cells = STRIPS + 1, np.arange(STRIPS**2)
+    places = cells + cells // STRIPS + side + 1
+    return welcome_of_rows(judge, places[keys], masses.id, masses.loss, (side, side))
+
+
+def _joined(masses: AxisMasses, rows: _Ints, counted: _Ints) -> AxisMasses:
+    """Return the masses of some rows, and of those that are counted together."""
+    sets, extra = 2 + len(masses.ood), masses.extra
+    return AxisMasses(
+        np.concatenate([masses.id[rows], counted[0]]),
+        np.concatenate([masses.ood[:, rows], counted[2:sets]], axis=1),
+        np.concatenate([masses.loss[rows], counted[1]]),
+        None if extra is None else np.concatenate([extra[:, rows], counted[sets:]], axis=1),
+        masses.zero_one,
+    )
 
 
 class _LimitSearch:
@@ -345,3 +410,30 @@ def _strips(axis: LimitAxis, low: _Ints, bits: int) -> tuple[_Ints, _Ints]:
     cell = np.repeat(np.arange(len(low)), lengths)
     within = np.arange(len(cell)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return cell, axis.order[first[cell] + within]
+
+
+def box_margin(scores: _Floats, box: _Floats, unit: _Floats) -> BoxMargin:
+    """Return how far a box may grow before it accepts more rows, in units of each score."""
+    # Column by column: steps over the short axis of pairs are slow.
+    columns = [np.ascontiguousarray(column) for column in scores.T]
+    inside = _inside(columns, box)
+    tight = np.array([np.where(inside, column, -np.inf).max() for column in columns])
+    # Scores as far apart as float64 goes are infinitely far apart.
+    with np.errstate(over="ignore"):
+        steps = [(column - tight[k]) / unit[k] for k, column in enumerate(columns)]
+    width = float(np.where(inside, np.inf, np.maximum(*steps)).min())
+    if width == np.inf:
+        return BoxMargin(tight, tight, width)
+    # Nothing says how far a limit may go that no row is beyond.
+    limited = np.array([column.max() for column in columns]) > tight
+    with np.errstate(over="ignore"):
+        wide = np.where(limited, tight + width / 2 * unit, tight)
+    if np.count_nonzero(_inside(columns, wide)) != np.count_nonzero(inside):
+        # float64 has nothing between the two.
+        wide = tight
+    return BoxMargin(tight, wide, width)
+
+
+def _inside(columns: list[_Floats], box: _Floats) -> _Bools:
+    inside: _Bools = (columns[0] <= box[0]) & (columns[1] <= box[1])
+    return inside

@@ -214,9 +214,10 @@ class Points:
     def present(self) -> Points:
         """Return the points that have any mass."""
         # Corners of cells have losses apart from ID mass.
-        some = np.flatnonzero((self.id > 0) | (self.loss > 0) | (self.ood > 0).any(axis=0))
-        if len(some) == len(self.id):
+        has_mass = (self.id > 0) | (self.loss > 0) | (self.ood > 0).any(axis=0)
+        if has_mass.all():
             return self
+        some = np.flatnonzero(has_mass)
         rows = some if self.rows is None else self.rows[some]
         masses = self.id[some], self.ood[:, some], self.loss[some]
         labels = None if self.labels is None else replace(self.labels, rows=rows)

@@ -1,10 +1,11 @@
 /* Boxes: accept when each of two scores is at most its own limit.
  *
- * A pair of limits is a pair of ranks, and masses only grow with either. A cell is a range of
- * ranks on each axis, as many as a power of two; every box in it accepts the rows below its low
- * corner, and at most those below its high one. Cells are taken apart, the most promising first;
- * those that can hold nothing better than the best box known are dropped. The same search, in
- * words and in NumPy: demur/_kernels/limits.py.
+ * Each axis is cut into strips, and the strips into ranks of distinct scores. A cell is a range of
+ * ranks in a strip of each axis; masses only grow with either limit, so every box in it accepts the
+ * rows below its low corner, and at most those below its high one. First the cells of whole strips
+ * are judged, by their masses alone: those that can hold nothing better than the best box known are
+ * dropped, and the rows of their strips never sorted. The others are taken apart, the most
+ * promising first. A search of the same kind in NumPy: demur/_kernels/limits.py.
  *
  * What a cell can hold is judged in float64 with room for rounding; which box is better, and what
  * bounds allow, on integers. */
@@ -15,20 +16,15 @@
 #include <string.h>
 
 #include "search.h"
-#include "vectors.h"
 
 #define EPS 2.220446049250313e-16
 #define EXACT_BELOW 9007199254740992.0 /* 2^53 */
 
 typedef struct {
-    int64_t low[2], end[2];
-    double hope; /* no box of it has a smaller objective */
+    int strip[2];
+    int32_t low[2], end[2]; /* ranks within the strips; an end of 0 is that of a whole strip */
+    double hope;            /* no box of it has a smaller objective */
 } Cell;
-
-/* What crossing rows can take off the objective of the best box, and with how much ID mass. */
-typedef struct {
-    double taken, id;
-} Welcome;
 
 /* What a unit of loss, of ID and of OOD mass is worth, the best box being worth 0; `per` is the
  * scale of it, `total` the objective of the best before it is divided. */
@@ -36,18 +32,9 @@ typedef struct {
     double loss, id, ood, per, total;
 } Price;
 
-/* Rows in the order of one axis, by strips of 2^bits ranks, those that were needed: their ranks on
- * it and on the other, and their masses. */
-typedef struct {
-    int bits;
-    char *gathered;
-    int64_t *rank, *mass;
-} Strips;
-
 typedef struct {
     Limits *limits;
     Signals *signals;
-    Strips strips[2];
     double total[3], size;
     double doubt; /* how large rounding is at most, relative to the size of all terms */
     Cell *cell; /* those that wait, the next one last, each with the masses below it */
@@ -56,38 +43,40 @@ typedef struct {
     int64_t *table; /* masses of the parts of a cell, then below their corners */
     Welcome *welcome;
     Cell *part;
-    int64_t *part_low; /* where in the table */
     int64_t *crossing;
     Price worth;
     double worth_doubt; /* of what a part is worth */
+    int64_t time;       /* counts the best boxes, and so what rows are worth */
 } Hunt;
 
 /* How a cell is taken apart. */
 typedef struct {
-    int left[2]; /* ranks of a part, as powers of two */
-    int64_t shape[2]; /* one more than parts: place 0 is below the cell */
+    int left[2];      /* ranks of a part, as powers of two */
+    int64_t parts[2];
+    int64_t stride;   /* of the first axis in tables, where place 0 is below the cell */
 } Division;
 
-static int smaller(int a, int b) { return a < b ? a : b; }
-
-static int bits_of(int64_t ranks)
+/* The cell of all boxes is taken apart into those of strips. */
+static Division into_strips(const Strips *s)
 {
-    int bits = 0;
-    while (((int64_t)1 << bits) < ranks) bits++;
-    return bits;
+    return (Division){{0, 0}, {s->count[0], s->count[1]}, STRIPS + 1};
 }
 
-static Division divide(const Hunt *h, const Cell *cell, int first)
+static Division into_ranks(const Limits *l, const Cell *cell)
 {
     Division d;
     for (int a = 0; a < 2; a++) {
         const int64_t ranks = cell->end[a] - cell->low[a];
-        const int bits = bits_of(ranks), taken = smaller(bits, h->limits->steps[first ? 0 : 1]);
-        d.left[a] = bits - taken;
-        d.shape[a] = ((ranks - 1) >> d.left[a]) + 2;
+        int bits = 0;
+        while (((int64_t)1 << bits) < ranks) bits++;
+        d.left[a] = bits > l->step ? bits - l->step : 0;
+        d.parts[a] = ((ranks - 1) >> d.left[a]) + 1;
     }
+    d.stride = d.parts[1] + 1;
     return d;
 }
+
+static int64_t places_of(const Division *d) { return (d->parts[0] + 1) * d->stride; }
 
 static Price price(const Limits *l)
 {
@@ -113,103 +102,178 @@ static void set_worth(Hunt *h)
     h->worth_doubt = size < EXACT_BELOW ? 0 : h->doubt * size;
 }
 
-/* Copy the rows of the strips that a cell lies in, in the order of each axis, so that they are
- * read one after another by all cells in them. */
-static void gather(Hunt *h, const Cell *cell)
-{
-    const Limits *l = h->limits;
-    const size_t width = (size_t)l->width;
-    for (int a = 0; a < 2; a++) {
-        const LimitAxis *axis = l->axis + a;
-        Strips *strips = h->strips + a;
-        for (int64_t strip = cell->low[a] >> strips->bits;
-             strip <= (cell->end[a] - 1) >> strips->bits; strip++) {
-            if (strips->gathered[strip]) continue;
-            strips->gathered[strip] = 1;
-            const int64_t first = strip << strips->bits, ranks = (int64_t)1 << strips->bits;
-            const int64_t end = axis->ranks - first < ranks ? axis->ranks : first + ranks;
-            for (int64_t k = axis->start[first]; k < axis->start[end]; k++) {
-                const int64_t row = axis->order[k];
-                strips->rank[2 * k] = axis->rank[row];
-                strips->rank[2 * k + 1] = l->axis[1 - a].rank[row];
-                memcpy(strips->mass + (size_t)k * width, l->mass + (size_t)row * width,
-                       width * sizeof *l->mass);
-            }
-        }
-    }
-}
-
 /* Rows are added to the masses of parts, or to what they are worth. */
 typedef void (*Add)(Hunt *h, const int64_t *mass, int64_t place);
 
-/* Add the rows that cross a cell, each where it lies among the parts. */
-ALWAYS_INLINE void rows_of_cell(Hunt *h, const Cell *cell, const Division *d, Add add)
-{
-    const LimitAxis *x = h->limits->axis, *y = x + 1;
-    const Strips *by_x = h->strips, *by_y = by_x + 1;
-    const int64_t high = cell->end[1] - cell->low[1];
-    const int width = h->limits->width;
-    for (int64_t k = x->start[cell->low[0]]; k < x->start[cell->end[0]]; k++) {
-        const int64_t other = by_x->rank[2 * k + 1] - cell->low[1];
-        if (other >= high) continue;
-        const int64_t place = ((by_x->rank[2 * k] - cell->low[0]) >> d->left[0]) + 1;
-        add(h, by_x->mass + k * width,
-            place * d->shape[1] + (other < 0 ? 0 : (other >> d->left[1]) + 1));
-    }
-    for (int64_t k = y->start[cell->low[1]]; k < y->start[cell->end[1]]; k++) {
-        if (by_y->rank[2 * k + 1] >= cell->low[0]) continue;
-        add(h, by_y->mass + k * width, ((by_y->rank[2 * k] - cell->low[1]) >> d->left[1]) + 1);
-    }
-}
-
-/* The same for the cell of all boxes, in the order of the rows. */
-ALWAYS_INLINE void all_rows(Hunt *h, const Division *d, Add add)
-{
-    const Limits *l = h->limits;
-    const LimitAxis *x = l->axis, *y = x + 1;
-    for (int64_t row = 0; row < l->rows; row++)
-        add(h, l->mass + row * l->width,
-            ((x->rank[row] >> d->left[0]) + 1) * d->shape[1] + (y->rank[row] >> d->left[1]) + 1);
-}
-
 ALWAYS_INLINE void add_mass(Hunt *h, const int64_t *mass, int64_t place)
 {
-    const int width = h->limits->width;
+    const int width = h->limits->strips.width;
     int64_t *into = h->table + place * width;
     for (int c = 0; c < width; c++) into[c] += mass[c];
 }
 
+ALWAYS_INLINE void add_mass_of_one_set(Hunt *h, const int64_t *mass, int64_t place)
+{
+    int64_t *into = h->table + place * (FIRST_OOD + 1);
+    for (int c = 0; c < FIRST_OOD + 1; c++) into[c] += mass[c];
+}
+
+static int is_welcome(const Hunt *h, const int64_t *mass, double *value)
+{
+    *value = h->worth.loss * (double)mass[LOSS] + h->worth.id * (double)mass[ID];
+    return *value <= 0;
+}
+
 ALWAYS_INLINE void add_welcome(Hunt *h, const int64_t *mass, int64_t place)
 {
-    const double value = h->worth.loss * (double)mass[LOSS] + h->worth.id * (double)mass[ID];
-    if (value > 0) return;
+    double value;
+    if (!is_welcome(h, mass, &value)) return;
     h->welcome[place].taken += value;
     h->welcome[place].id += (double)mass[ID];
 }
 
-static void fill_table(Hunt *h, const Cell *cell, const Division *d, int first)
+/* Rows of a part of a cell's range on one axis. */
+ALWAYS_INLINE int64_t first_of_part(const Strip *strip, const Cell *cell, const Division *d, int a,
+                                    int64_t part)
 {
-    if (first)
-        all_rows(h, d, add_mass);
-    else
-        rows_of_cell(h, cell, d, add_mass);
+    const int64_t rank = cell->low[a] + (part << d->left[a]);
+    return strip->start[rank < cell->end[a] ? rank : cell->end[a]];
 }
 
-static void fill_welcome(Hunt *h, const Cell *cell, const Division *d, int first)
+/* Add the rows that cross a cell, each where it lies among the parts. */
+ALWAYS_INLINE void rows_of_cell(Hunt *h, const Cell *cell, const Division *d, Add add)
 {
-    if (first)
-        all_rows(h, d, add_welcome);
+    const Strips *s = &h->limits->strips;
+    const Strip *x = &s->strip[0][cell->strip[0]], *y = &s->strip[1][cell->strip[1]];
+    const int64_t high = cell->end[1] - cell->low[1];
+    for (int64_t i = 0; i < d->parts[0]; i++) {
+        const int64_t end = first_of_part(x, cell, d, 0, i + 1);
+        for (int64_t k = first_of_part(x, cell, d, 0, i); k < end; k++) {
+            int64_t place = (i + 1) * d->stride;
+            if (x->other[k] > cell->strip[1]) continue;
+            if (x->other[k] == cell->strip[1]) {
+                const int64_t rank = s->rank[1][x->row[k]] - cell->low[1];
+                if (rank >= high) continue;
+                if (rank >= 0) place += (rank >> d->left[1]) + 1;
+            }
+            add(h, mass_of(s, x, k), place);
+        }
+    }
+    for (int64_t j = 0; j < d->parts[1]; j++) {
+        const int64_t end = first_of_part(y, cell, d, 1, j + 1);
+        for (int64_t k = first_of_part(y, cell, d, 1, j); k < end; k++) {
+            if (y->other[k] > cell->strip[0]) continue;
+            if (y->other[k] == cell->strip[0] && s->rank[0][y->row[k]] >= cell->low[0]) continue;
+            add(h, mass_of(s, y, k), j + 1);
+        }
+    }
+}
+
+/* Add the rows of a cell of whole strips that lie in both of them. */
+ALWAYS_INLINE void rows_in_both(Hunt *h, const Cell *cell, const Division *d, Add add)
+{
+    const Strips *s = &h->limits->strips;
+    const Strip *x = &s->strip[0][cell->strip[0]];
+    for (int64_t i = 0; i < d->parts[0]; i++) {
+        const int64_t end = first_of_part(x, cell, d, 0, i + 1);
+        for (int64_t k = first_of_part(x, cell, d, 0, i); k < end; k++) {
+            if (x->other[k] != cell->strip[1]) continue;
+            const int64_t rank = s->rank[1][x->row[k]];
+            add(h, mass_of(s, x, k), (i + 1) * d->stride + (rank >> d->left[1]) + 1);
+        }
+    }
+}
+
+/* The same for the cell of all boxes, in the order of the rows. */
+static void welcome_all_rows(Hunt *h, const Division *d)
+{
+    const Strips *s = &h->limits->strips;
+    for (int64_t row = 0; row < s->rows; row++) {
+        const int64_t mass[] = {s->id[row], s->loss[row]};
+        add_welcome(h, mass, (strip_of(s, 0, row) + 1) * d->stride + strip_of(s, 1, row) + 1);
+    }
+}
+
+/* The place in a table of the part of a cell that is only on one axis not below it. */
+static int64_t beside(const Division *d, int axis, int64_t part)
+{
+    return axis ? part + 1 : (part + 1) * d->stride;
+}
+
+/* Masses of a cell of whole strips: what its strips have in all strips below it is known. */
+static void fill_from_strips(Hunt *h, const Cell *cell, const Division *d)
+{
+    const Strips *s = &h->limits->strips;
+    for (int a = 0; a < 2; a++) {
+        const Strip *strip = &s->strip[a][cell->strip[a]];
+        for (int64_t part = 0; part < d->parts[a]; part++) {
+            const int64_t at = part * (STRIPS + 1) + cell->strip[1 - a];
+            add_row(h->table + beside(d, a, part) * s->width, strip->below + at * s->width,
+                    s->width);
+        }
+    }
+    rows_in_both(h, cell, d, add_mass);
+}
+
+/* What the rows of a strip are worth, by part, in all strips of the other axis below one. */
+static int price_strip(Hunt *h, Strip *strip)
+{
+    const Strips *s = &h->limits->strips;
+    const size_t places = (size_t)strip->parts * (STRIPS + 1);
+    if (strip->welcome && strip->worth == h->time) return 0;
+    if (!strip->welcome && MAKE_ROOM(&strip->welcome, places)) return -1;
+    strip->worth = h->time;
+    memset(strip->welcome, 0, places * sizeof *strip->welcome);
+    for (int32_t rank = 0; rank < strip->ranks; rank++) {
+        Welcome *table = strip->welcome + (rank >> strip->left) * (STRIPS + 1);
+        for (int64_t k = strip->start[rank]; k < strip->start[rank + 1]; k++) {
+            const int64_t *mass = mass_of(s, strip, k);
+            double value;
+            if (!is_welcome(h, mass, &value)) continue;
+            table[strip->other[k] + 1].taken += value;
+            table[strip->other[k] + 1].id += (double)mass[ID];
+        }
+    }
+    for (int part = 0; part < strip->parts; part++)
+        for (int k = 1; k <= STRIPS; k++) {
+            Welcome *here = strip->welcome + part * (STRIPS + 1) + k;
+            here->taken += here[-1].taken;
+            here->id += here[-1].id;
+        }
+    return 0;
+}
+
+static int welcome_from_strips(Hunt *h, const Cell *cell, const Division *d)
+{
+    Strips *s = &h->limits->strips;
+    for (int a = 0; a < 2; a++) {
+        Strip *strip = &s->strip[a][cell->strip[a]];
+        if (price_strip(h, strip)) return -1;
+        for (int64_t part = 0; part < d->parts[a]; part++)
+            h->welcome[beside(d, a, part)] =
+                strip->welcome[part * (STRIPS + 1) + cell->strip[1 - a]];
+    }
+    rows_in_both(h, cell, d, add_welcome);
+    return 0;
+}
+
+static void fill_table(Hunt *h, const Cell *cell, const Division *d, int whole)
+{
+    if (whole && h->limits->strips.width <= WIDEST_BELOW)
+        fill_from_strips(h, cell, d);
+    else if (h->limits->strips.width == FIRST_OOD + 1)
+        rows_of_cell(h, cell, d, add_mass_of_one_set);
     else
-        rows_of_cell(h, cell, d, add_welcome);
+        rows_of_cell(h, cell, d, add_mass);
 }
 
 /* Make of masses at places those at or below them. */
 static void accumulate(Hunt *h, const Division *d, int welcomed)
 {
-    const int width = h->limits->width;
-    for (int64_t i = 0; i < d->shape[0]; i++)
-        for (int64_t j = 0; j < d->shape[1]; j++) {
-            const int64_t here = i * d->shape[1] + j, left = here - 1, below = here - d->shape[1];
+    const int width = h->limits->strips.width;
+    for (int64_t i = 0; i <= d->parts[0]; i++)
+        for (int64_t j = 0; j <= d->parts[1]; j++) {
+            const int64_t here = i * d->stride + j, left = here - 1, below = here - d->stride;
             if (welcomed) {
                 Welcome *w = h->welcome + here;
                 for (int side = 0; side < 2; side++) {
@@ -244,43 +308,61 @@ static int is_worse(const Limits *l, Accepted a, double best)
     return loss + id + ood - best * per > 64 * EPS * size;
 }
 
-static void offer(Limits *l, const int64_t *end, const int64_t *row)
+static int is_known(const Limits *l, const double *limit)
+{
+    for (int64_t k = 0; k < l->found; k++)
+        if (l->limit[2 * k] == limit[0] && l->limit[2 * k + 1] == limit[1]) return 1;
+    return 0;
+}
+
+/* Take a box that meets the bounds; whether it is better than all before. */
+static int offer(Limits *l, const double *limit, const int64_t *row)
 {
     const Accepted a = accepted_by(row, l->program.sets);
-    if (l->found && is_worse(l, a, l->value)) return;
+    if (l->found && is_worse(l, a, l->value)) return 0;
     const int sign = l->found ? compare_accepted(&l->program, a, l->best) : -1;
-    if (sign > 0) return;
+    if (sign > 0) return 0;
     if (sign < 0) {
         l->best = a;
         l->value = objective(&l->program, a);
         l->found = 0;
     }
-    if (l->found == l->room) return;
-    for (int a = 0; a < 2; a++) l->ranks[2 * l->found + a] = end[a] - 1;
+    if (l->found == l->room || is_known(l, limit)) return sign < 0;
+    for (int axis = 0; axis < 2; axis++) l->limit[2 * l->found + axis] = limit[axis];
     l->found++;
+    return sign < 0;
 }
 
-/* Offer the largest box of each part, and note the parts that there are. */
-static int64_t try_parts(Hunt *h, const Cell *cell, const Division *d)
+/* The limits of the largest box of a part, of the cell of all boxes if there is no other. */
+static void limits_of_part(const Limits *l, const Cell *cell, const Division *d, const int64_t *at,
+                           double *limit)
+{
+    const Strips *s = &l->strips;
+    for (int a = 0; a < 2; a++) {
+        if (!cell) {
+            limit[a] = last_score(s, a, (int)at[a]);
+            continue;
+        }
+        const int64_t end = cell->low[a] + ((at[a] + 1) << d->left[a]);
+        limit[a] = rank_score(s, a, &s->strip[a][cell->strip[a]],
+                              (end < cell->end[a] ? end : cell->end[a]) - 1);
+    }
+}
+
+/* Offer the largest box of each part. */
+static void try_parts(Hunt *h, const Cell *cell, const Division *d)
 {
     Limits *l = h->limits;
-    int64_t parts = 0;
-    for (int64_t i = 0; i + 1 < d->shape[0]; i++)
-        for (int64_t j = 0; j + 1 < d->shape[1]; j++) {
-            const int64_t at[2] = {i, j}, place = i * d->shape[1] + j;
-            Cell *part = h->part + parts;
-            for (int a = 0; a < 2; a++) {
-                part->low[a] = cell->low[a] + (at[a] << d->left[a]);
-                part->end[a] = part->low[a] + ((int64_t)1 << d->left[a]);
-                if (part->end[a] > cell->end[a]) part->end[a] = cell->end[a];
-            }
-            const int64_t *high = h->table + (place + d->shape[1] + 1) * l->width;
-            if (within(&l->program, high, high[ID]) && linear_met(&l->program, high))
-                offer(l, part->end, high);
-            h->part_low[parts++] = place;
+    for (int64_t i = 0; i < d->parts[0]; i++)
+        for (int64_t j = 0; j < d->parts[1]; j++) {
+            const int64_t at[2] = {i, j};
+            const int64_t *high = h->table + ((i + 1) * d->stride + j + 1) * l->strips.width;
+            double limit[2];
+            if (!within(&l->program, high, high[ID]) || !linear_met(&l->program, high)) continue;
+            limits_of_part(l, cell, d, at, limit);
+            h->time += offer(l, limit, high);
         }
-    l->cells += parts;
-    return parts;
+    l->cells += d->parts[0] * d->parts[1];
 }
 
 /* Whether a part has rows that cross it; otherwise it is known by its largest box. */
@@ -297,7 +379,7 @@ static int meets_linear(const Hunt *h, const int64_t *low, const int64_t *high)
 {
     const Program *p = &h->limits->program;
     if (p->bounds == 0) return 1;
-    for (int c = 0; c < h->limits->width; c++) h->crossing[c] = high[c] - low[c];
+    for (int c = 0; c < h->limits->strips.width; c++) h->crossing[c] = high[c] - low[c];
     return linear_possible(p, low, h->crossing[ID], h->crossing[LOSS],
                            h->crossing + FIRST_OOD + p->sets);
 }
@@ -326,7 +408,7 @@ static Welcome plain_welcome(const Price *worth, const int64_t *low, const int64
 
 static Welcome welcomed(const Hunt *h, int64_t place, const Division *d)
 {
-    const Welcome *low = h->welcome + place, *high = low + d->shape[1] + 1;
+    const Welcome *low = h->welcome + place, *high = low + d->stride + 1;
     return (Welcome){high->taken - low->taken, high->id - low->id};
 }
 
@@ -336,7 +418,7 @@ static int promising(const Hunt *h, int64_t place, const Division *d, double *ho
     const Limits *l = h->limits;
     const Price *worth = &h->worth;
     const Program *p = &l->program;
-    const int64_t *low = h->table + place * l->width, *high = low + (d->shape[1] + 1) * l->width;
+    const int64_t *low = h->table + place * l->strips.width, *high = low + (d->stride + 1) * l->strips.width;
     if (!is_crossed(l, low, high) || !within(p, low, high[ID])) return 0;
     *hope = -HUGE_VAL;
     if (!l->found) return meets_linear(h, low, high);
@@ -380,7 +462,7 @@ static int still_open(const Hunt *h, const Cell *cell)
 
 static int push(Hunt *h, const Cell *cell, const int64_t *base)
 {
-    const size_t width = (size_t)h->limits->width;
+    const size_t width = (size_t)h->limits->strips.width;
     if (h->waiting == h->room) {
         const size_t room = 2 * (size_t)h->room + 64;
         if (MAKE_ROOM(&h->cell, room) || MAKE_ROOM(&h->base, room * width)) return -1;
@@ -395,85 +477,123 @@ static int by_falling_hope(const void *a, const void *b)
 {
     const Cell *p = a, *q = b;
     if (p->hope != q->hope) return p->hope < q->hope ? 1 : -1;
-    return p->low[0] != q->low[0] ? (p->low[0] < q->low[0] ? 1 : -1)
-                                  : (p->low[1] < q->low[1]) - (p->low[1] > q->low[1]);
-}
-
-static int take_apart(Hunt *h, Cell cell, int first)
-{
-    Limits *l = h->limits;
-    const Division d = divide(h, &cell, first);
-    const size_t places = (size_t)(d.shape[0] * d.shape[1]);
-    memset(h->table, 0, places * (size_t)l->width * sizeof *h->table);
-    memcpy(h->table, h->base + h->waiting * l->width, (size_t)l->width * sizeof *h->table);
-    if (!first) gather(h, &cell);
-    fill_table(h, &cell, &d, first);
-    accumulate(h, &d, 0);
-    const int64_t parts = try_parts(h, &cell, &d);
-    set_worth(h);
-    if (!l->zero_one && l->found) {
-        memset(h->welcome, 0, places * sizeof *h->welcome);
-        fill_welcome(h, &cell, &d, first);
-        accumulate(h, &d, 1);
-    }
-    if (d.left[0] == 0 && d.left[1] == 0) return 0;
-    int64_t kept = 0;
-    for (int64_t k = 0; k < parts; k++) {
-        Cell part = h->part[k];
-        if (promising(h, h->part_low[k], &d, &part.hope)) h->part[kept++] = part;
-    }
-    qsort(h->part, (size_t)kept, sizeof *h->part, by_falling_hope);
-    for (int64_t k = 0; k < kept; k++) {
-        const int64_t i = (h->part[k].low[0] - cell.low[0]) >> d.left[0];
-        const int64_t j = (h->part[k].low[1] - cell.low[1]) >> d.left[1];
-        if (push(h, h->part + k, h->table + (i * d.shape[1] + j) * l->width)) return -1;
+    for (int a = 0; a < 2; a++) {
+        if (p->strip[a] != q->strip[a]) return p->strip[a] < q->strip[a] ? 1 : -1;
+        if (p->low[a] != q->low[a]) return p->low[a] < q->low[a] ? 1 : -1;
     }
     return 0;
 }
 
-static int open_hunt(Hunt *h)
+/* Keep the parts that may hold a better box, the most promising last. */
+static int keep_parts(Hunt *h, const Cell *cell, const Division *d)
 {
     const Limits *l = h->limits;
-    const int most = l->steps[0] > l->steps[1] ? l->steps[0] : l->steps[1];
-    const size_t side = ((size_t)1 << most) + 1, places = side * side;
-    for (int64_t r = 0; r < l->rows; r++) {
-        const int64_t *mass = l->mass + r * l->width;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < d->parts[0]; i++)
+        for (int64_t j = 0; j < d->parts[1]; j++) {
+            const int64_t at[2] = {i, j};
+            Cell part = {{0, 0}, {0, 0}, {0, 0}, 0};
+            if (!promising(h, i * d->stride + j, d, &part.hope)) continue;
+            for (int a = 0; a < 2; a++) {
+                part.strip[a] = cell ? cell->strip[a] : (int)at[a];
+                if (!cell) continue;
+                const int64_t end = cell->low[a] + ((at[a] + 1) << d->left[a]);
+                part.low[a] = cell->low[a] + (int32_t)(at[a] << d->left[a]);
+                part.end[a] = end < cell->end[a] ? (int32_t)end : cell->end[a];
+            }
+            h->part[kept++] = part;
+        }
+    qsort(h->part, (size_t)kept, sizeof *h->part, by_falling_hope);
+    for (int64_t k = 0; k < kept; k++) {
+        const Cell *part = h->part + k;
+        int64_t at[2];
+        for (int a = 0; a < 2; a++)
+            at[a] = cell ? (part->low[a] - cell->low[a]) >> d->left[a] : part->strip[a];
+        if (push(h, part, h->table + (at[0] * d->stride + at[1]) * l->strips.width)) return -1;
+    }
+    return 0;
+}
+
+/* Judge the cells of whole strips, and bring the rows together that may matter. */
+static int judge_strips(Hunt *h)
+{
+    Limits *l = h->limits;
+    const Division d = into_strips(&l->strips);
+    char wanted[2 * STRIPS] = {0};
+    accumulate(h, &d, 0);
+    try_parts(h, NULL, &d);
+    set_worth(h);
+    if (!l->zero_one && l->found) {
+        memset(h->welcome, 0, (size_t)places_of(&d) * sizeof *h->welcome);
+        welcome_all_rows(h, &d);
+        accumulate(h, &d, 1);
+    }
+    if (keep_parts(h, NULL, &d)) return -1;
+    for (int64_t k = 0; k < h->waiting; k++)
+        for (int a = 0; a < 2; a++) wanted[a * STRIPS + h->cell[k].strip[a]] = 1;
+    return h->waiting ? strips_gather(&l->strips, wanted) : 0;
+}
+
+static int take_apart(Hunt *h, Cell cell)
+{
+    Limits *l = h->limits;
+    Strips *s = &l->strips;
+    const int whole = cell.end[0] == 0;
+    for (int a = 0; whole && a < 2; a++) {
+        if (strip_sort(s, a, cell.strip[a], l->step)) return -1;
+        cell.end[a] = s->strip[a][cell.strip[a]].ranks;
+    }
+    const Division d = into_ranks(l, &cell);
+    const size_t places = (size_t)places_of(&d), width = (size_t)s->width;
+    memset(h->table, 0, places * width * sizeof *h->table);
+    memcpy(h->table, h->base + (size_t)h->waiting * width, width * sizeof *h->table);
+    fill_table(h, &cell, &d, whole);
+    accumulate(h, &d, 0);
+    try_parts(h, &cell, &d);
+    if (d.left[0] == 0 && d.left[1] == 0) return 0;
+    set_worth(h);
+    if (!l->zero_one && l->found) {
+        memset(h->welcome, 0, places * sizeof *h->welcome);
+        if (!whole)
+            rows_of_cell(h, &cell, &d, add_welcome);
+        else if (welcome_from_strips(h, &cell, &d))
+            return -1;
+        accumulate(h, &d, 1);
+    }
+    return keep_parts(h, &cell, &d);
+}
+
+static int open_hunt(Hunt *h)
+{
+    Limits *l = h->limits;
+    Strips *s = &l->strips;
+    const size_t places = (size_t)(STRIPS + 1) * (STRIPS + 1), width = (size_t)s->width;
+    if (MAKE_ROOM(&h->table, places * width) || MAKE_ROOM(&h->welcome, places) ||
+        MAKE_ROOM(&h->part, places) || MAKE_ROOM(&h->crossing, width))
+        return -1;
+    memset(h->table, 0, places * width * sizeof *h->table);
+    if (strips_place(s, h->signals, h->table)) return -1;
+    for (size_t k = 0; k < places; k++) {
+        const int64_t *mass = h->table + k * width;
         h->total[0] += (double)mass[LOSS];
         h->total[1] += (double)mass[ID];
         h->total[2] += (double)accepted_by(mass, l->program.sets).ood;
     }
-    h->doubt = EPS * (4096 + 2 * (double)l->rows);
+    h->doubt = EPS * (4096 + 2 * (double)s->rows);
     const Price worth = price(l);
     h->size = fabs(worth.loss) * h->total[0] + fabs(worth.id) * h->total[1] +
               fabs(worth.ood) * h->total[2];
-    for (int a = 0; a < 2; a++) {
-        Strips *strips = h->strips + a;
-        const int all = bits_of(l->axis[a].ranks), bits = all - smaller(all, STRIP_BITS);
-        const size_t count = (size_t)1 << (all - bits), rows = (size_t)l->rows;
-        strips->bits = bits;
-        if (MAKE_ROOM(&strips->gathered, count) || MAKE_ROOM(&strips->rank, 2 * rows) ||
-            MAKE_ROOM(&strips->mass, rows * (size_t)l->width))
-            return -1;
-        memset(strips->gathered, 0, count);
-    }
-    return MAKE_ROOM(&h->table, places * (size_t)l->width) || MAKE_ROOM(&h->welcome, places) ||
-           MAKE_ROOM(&h->part, places) || MAKE_ROOM(&h->part_low, places) ||
-           MAKE_ROOM(&h->crossing, (size_t)l->width);
+    return 0;
 }
 
 static void close_hunt(Hunt *h)
 {
-    for (int a = 0; a < 2; a++) {
-        free(h->strips[a].gathered);
-        free(h->strips[a].rank);
-        free(h->strips[a].mass);
-    }
+    strips_close(&h->limits->strips);
     free(h->cell);
     free(h->base);
     free(h->table);
     free(h->welcome);
     free(h->part);
-    free(h->part_low);
     free(h->crossing);
 }
 
@@ -487,100 +607,16 @@ static double lower_bound(const Hunt *h)
     return lower;
 }
 
-/* The cells to look at: all boxes, or what is known to be open, the most promising last. */
-static int start(Hunt *h)
-{
-    const Limits *l = h->limits;
-    Cell cell = {{0, 0}, {l->axis[0].ranks, l->axis[1].ranks}, -HUGE_VAL};
-    memset(h->crossing, 0, (size_t)l->width * sizeof *h->crossing);
-    if (l->known < 0) return l->rows ? push(h, &cell, h->crossing) : 0;
-    for (int64_t k = 0; k < l->known; k++) {
-        for (int a = 0; a < 2; a++) {
-            cell.low[a] = l->cell[4 * k + 2 * a];
-            cell.end[a] = l->cell[4 * k + 2 * a + 1];
-        }
-        cell.hope = l->hope[k];
-        if (push(h, &cell, l->below + k * l->width)) return -1;
-    }
-    return 0;
-}
-
 int limits_search(Limits *l, Signals *signals)
 {
     Hunt h = {.limits = l, .signals = signals};
-    if (l->found) l->value = objective(&l->program, l->best);
-    int failed = open_hunt(&h) || start(&h);
-    for (int first = l->known < 0; !failed && h.waiting && l->cells < l->budget; first = 0) {
+    int failed = open_hunt(&h) || judge_strips(&h);
+    while (!failed && h.waiting && l->cells < l->budget) {
         const Cell cell = h.cell[--h.waiting];
-        if (still_open(&h, &cell))
-            failed = interrupted(signals, 1) || take_apart(&h, cell, first);
+        if (still_open(&h, &cell)) failed = interrupted(signals, 1) || take_apart(&h, cell);
     }
     l->open = h.waiting;
     l->lower = lower_bound(&h);
     close_hunt(&h);
     return failed ? -1 : 0;
-}
-
-static int axis_sound(const LimitAxis *axis, int64_t rows)
-{
-    for (int64_t r = 0; r < rows; r++)
-        if (axis->rank[r] < 0 || axis->rank[r] >= axis->ranks || axis->order[r] < 0 ||
-            axis->order[r] >= rows)
-            return 0;
-    for (int64_t k = 0; k <= axis->ranks; k++)
-        if (axis->start[k] < (k ? axis->start[k - 1] : 0) || axis->start[k] > rows) return 0;
-    return 1;
-}
-
-int limits_sound(const Limits *l)
-{
-    for (int a = 0; a < 2; a++) {
-        const int64_t ranks = l->axis[a].ranks;
-        if (!axis_sound(l->axis + a, l->rows)) return 0;
-        for (int64_t k = 0; k < l->known; k++) {
-            const int64_t low = l->cell[4 * k + 2 * a], end = l->cell[4 * k + 2 * a + 1];
-            if (low < 0 || low >= end || end > ranks) return 0;
-        }
-    }
-    return l->room > 0 && l->found >= 0 && l->found <= l->room;
-}
-
-#define ROWS_AT_ONCE 64
-
-/* The strips of some rows: for all of them a step of a binary search, then the next. */
-ALWAYS_INLINE void places_loops(const double *score, const double *edge, int count, int64_t *place)
-{
-    for (int i = 0; i < count; i++) place[i] = 0;
-    for (int64_t step = STRIPS / 2; step > 0; step /= 2)
-        for (int i = 0; i < count; i++)
-            place[i] += edge[place[i] + step - 1] < score[i] ? step : 0;
-}
-
-WITH_WIDEST_VECTORS(static, places,
-                    (const double *score, const double *edge, int count, int64_t *place),
-                    (score, edge, count, place))
-
-static void add_column(const uint16_t *key, const int64_t *mass, int count, int64_t *table)
-{
-    for (int i = 0; i < count; i++) table[key[i]] += mass[i];
-}
-
-void limits_strips(const double *scores, int64_t n, const double *edges, const int64_t *id,
-                   const int64_t *loss, const int64_t *more, int columns, uint16_t *key,
-                   int64_t *tables)
-{
-    double score[2][ROWS_AT_ONCE];
-    int64_t place[2][ROWS_AT_ONCE];
-    for (int64_t first = 0; first < n; first += ROWS_AT_ONCE) {
-        const int count = n - first < ROWS_AT_ONCE ? (int)(n - first) : ROWS_AT_ONCE;
-        for (int i = 0; i < count; i++)
-            for (int a = 0; a < 2; a++) score[a][i] = scores[2 * (first + i) + a];
-        for (int a = 0; a < 2; a++) places(score[a], edges + a * STRIPS, count, place[a]);
-        for (int i = 0; i < count; i++)
-            key[first + i] = (uint16_t)(place[0][i] << STRIP_BITS | place[1][i]);
-        add_column(key + first, id + first, count, tables);
-        add_column(key + first, loss + first, count, tables + STRIPS * STRIPS);
-        for (int c = 0; c < columns; c++)
-            add_column(key + first, more + c * n + first, count, tables + (2 + c) * STRIPS * STRIPS);
-    }
 }

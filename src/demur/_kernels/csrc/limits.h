@@ -1,4 +1,4 @@
-/* The best pair of limits, one for each of two scores: cells of ranks, taken apart. */
+/* The best pair of limits, one for each of two scores: cells of strips and ranks, taken apart. */
 #ifndef DEMUR_LIMITS_H
 #define DEMUR_LIMITS_H
 
@@ -6,47 +6,35 @@
 
 #include "program.h"
 #include "signals.h"
-
-/* The ranks of one score: rows by ascending rank, and where the rows of each rank begin and end. */
-typedef struct {
-    const int64_t *rank, *order, *start;
-    int64_t ranks;
-} LimitAxis;
+#include "strips.h"
 
 typedef struct {
-    int64_t rows;
-    LimitAxis axis[2];
-    const int64_t *mass; /* rows x width, as those of a tree */
-    int width;
+    Strips strips;
     int zero_one; /* the loss of every row that masses stand for is none, or its ID mass */
     Program program;
     double gap;
     int64_t budget;
-    int steps[2];    /* bits of the ranks of each axis that the first cell is taken apart by, */
-    int64_t *ranks;  /* and the others. The last accepted ranks of the best boxes, `room` pairs, */
-    int64_t room, found; /* of which some may be known already, */
-    int64_t known;       /* if only some cells are to be looked at, so many, otherwise -1: */
-    const int64_t *cell, *below;  /* first rank and end of both axes, and masses, of each, */
-    const double *hope;           /* and what no box of it is better than */
+    int step;      /* bits of the ranks of each axis by which a cell is taken apart */
+    double *limit; /* of the best boxes, `room` pairs */
+    int64_t room, found;
     Accepted best;
-    double value; /* its objective */
+    double value;  /* its objective */
     int64_t cells; /* looked at */
     int64_t open;  /* left when the budget ended */
     double lower;  /* no box is better */
 } Limits;
 
-/* Whether ranks, orders and starts are within bounds. */
-int limits_sound(const Limits *limits);
 /* Returns -1 without memory, or when a signal was raised. */
 int limits_search(Limits *limits, Signals *signals);
 
-/* Both axes are cut into so many strips; edges are the last scores of each, ascending up to
- * infinity. Rows get the cell they are in, the strip of the first score being the higher bits, and
- * their masses (ID, loss, `columns` more) are added to tables, one for each column. */
-#define STRIP_BITS 7
-#define STRIPS (1 << STRIP_BITS)
-void limits_strips(const double *scores, int64_t n, const double *edges, const int64_t *id,
-                   const int64_t *loss, const int64_t *more, int columns, uint16_t *key,
-                   int64_t *tables);
+/* How far a box may grow. */
+typedef struct {
+    double tight[2]; /* the largest scores of its rows */
+    double wide[2];  /* limits midway to those at which it accepts more, where any row is beyond */
+    double width;    /* by how much all limits can grow, in units, before it does */
+} BoxMargin;
+
+void limits_margin(const double *score, int64_t rows, const double *limit, const double *unit,
+                   BoxMargin *margin);
 
 #endif

@@ -333,99 +333,70 @@ static PyObject *metrics(PyObject *self, PyObject *args)
     return finish_none(&b);
 }
 
-/* Arguments k .. k+2: rank, order and start of one axis. */
-static int read_axis(Buffers *b, PyObject *args, Py_ssize_t k, int64_t rows, LimitAxis *axis)
-{
-    int64_t ends;
-    if (!(axis->rank = memory(b, args, k, rows, 8)) ||
-        !(axis->order = memory(b, args, k + 1, rows, 8)) ||
-        !(axis->start = counted_memory(b, args, k + 2, 2 * MOST_ROWS, 8, &ends)))
-        return -1;
-    for (axis->ranks = ends - 1; axis->ranks > 0; axis->ranks--)
-        if (axis->start[axis->ranks - 1] < rows) break;
-    if (ends > 0) return 0;
-    PyErr_SetString(PyExc_ValueError, "an axis has no starts");
-    return -1;
-}
-
-/* limits(x: rank, order, start; y; mass, sets, extra, program, gap, budget, steps, zero_one,
- *        cells, below, hope, known: id, ood, loss, boxes or -1; ranks)
- *   -> boxes, id, ood, loss, open cells, lower bound, cells */
+/* limits(scores, edges, id, loss, columns, sets, extra, program, gap, budget, step, zero_one,
+ *        limits) -> boxes, id, ood, loss, open cells, lower bound, cells */
 static PyObject *limits(PyObject *self, PyObject *args)
 {
-    const Py_ssize_t k = 9 + PROGRAM_ARGUMENTS;
+    const Py_ssize_t k = 7 + PROGRAM_ARGUMENTS;
     Buffers b = {.count = 0};
     Tree widths = {.sets = 0};
-    Limits l = {.found = 0};
+    Limits *l = NULL;
+    PyObject *result = NULL;
     Signals signals;
-    const int64_t *steps, *boxes;
     int failed;
     (void)self;
-    if (!takes(args, k + 9)) return finish(&b, NULL);
-    widths.sets = (int)number(args, 7, 0, MOST_SETS);
-    if (!PyErr_Occurred()) widths.extra = (int)number(args, 8, 0, MOST_SETS);
-    if (PyErr_Occurred()) return finish(&b, NULL);
-    l.width = FIRST_OOD + widths.sets + widths.extra;
-    if (!(l.mass = counted_memory(&b, args, 6, MOST_ROWS, 8 * (size_t)l.width, &l.rows)) ||
-        read_axis(&b, args, 0, l.rows, &l.axis[0]) || read_axis(&b, args, 3, l.rows, &l.axis[1]) ||
-        read_program(&b, args, 9, &widths, &l.program) ||
-        !(steps = memory(&b, args, k + 2, 2, 8)) ||
-        !(l.cell = counted_memory(&b, args, k + 4, MOST_ROWS, 32, &l.known)) ||
-        !(l.below = memory(&b, args, k + 5, l.known * l.width, 8)) ||
-        !(l.hope = memory(&b, args, k + 6, l.known, 8)) ||
-        !(boxes = memory(&b, args, k + 7, 4, 8)) ||
-        !(l.ranks = counted_writable_memory(&b, args, k + 8, MOST_ROWS, 16, &l.room)))
-        return finish(&b, NULL);
-    if (boxes[3] < 0)
-        l.known = -1;
-    else {
-        l.best = (Accepted){boxes[0], boxes[1], boxes[2]};
-        l.found = boxes[3];
-    }
-    l.gap = real_number(args, k);
-    if (!PyErr_Occurred()) l.budget = number(args, k + 1, 0, INT64_MAX);
-    if (!PyErr_Occurred()) l.zero_one = (int)number(args, k + 3, 0, 1);
-    if (PyErr_Occurred()) return finish(&b, NULL);
-    for (int a = 0; a < 2; a++) {
-        l.steps[a] = (int)steps[a];
-        if (steps[a] >= 1 && steps[a] <= STRIP_BITS) continue;
-        PyErr_SetString(PyExc_ValueError, "steps are two numbers of bits");
-        return finish(&b, NULL);
-    }
-    if (!limits_sound(&l)) {
-        PyErr_SetString(PyExc_ValueError, "ranks, orders and starts do not fit the rows");
-        return finish(&b, NULL);
-    }
+    if (!takes(args, k + 5)) return finish(&b, NULL);
+    if (!(l = calloc(1, sizeof *l))) return finish(&b, PyErr_NoMemory());
+    Strips *s = &l->strips;
+    widths.sets = (int)number(args, 5, 0, MOST_SETS);
+    if (!PyErr_Occurred()) widths.extra = (int)number(args, 6, 0, MOST_SETS);
+    if (PyErr_Occurred()) goto done;
+    s->width = FIRST_OOD + widths.sets + widths.extra;
+    if (!(s->score = counted_memory(&b, args, 0, MOST_ROWS, 16, &s->rows)) ||
+        !(s->edge = memory(&b, args, 1, 2 * STRIPS, 8)) ||
+        !(s->id = memory(&b, args, 2, s->rows, 8)) ||
+        !(s->loss = memory(&b, args, 3, s->rows, 8)) ||
+        !(s->more = memory(&b, args, 4, (widths.sets + widths.extra) * s->rows, 8)) ||
+        read_program(&b, args, 7, &widths, &l->program) ||
+        !(l->limit = counted_writable_memory(&b, args, k + 4, MOST_ROWS, 16, &l->room)))
+        goto done;
+    l->gap = real_number(args, k);
+    if (!PyErr_Occurred()) l->budget = number(args, k + 1, 0, INT64_MAX);
+    if (!PyErr_Occurred()) l->step = (int)number(args, k + 2, 1, STRIP_BITS);
+    if (!PyErr_Occurred()) l->zero_one = (int)number(args, k + 3, 0, 1);
+    if (PyErr_Occurred()) goto done;
     signals_begin(&signals);
-    failed = limits_search(&l, &signals);
+    failed = limits_search(l, &signals);
     signals_end(&signals);
-    return finish(&b, failed ? failure(&signals)
-                             : Py_BuildValue("LLLLLdL", (long long)l.found, (long long)l.best.id,
-                                             (long long)l.best.ood, (long long)l.best.loss,
-                                             (long long)l.open, l.lower, (long long)l.cells));
+    result = failed ? failure(&signals)
+                    : Py_BuildValue("LLLLLdL", (long long)l->found, (long long)l->best.id,
+                                    (long long)l->best.ood, (long long)l->best.loss,
+                                    (long long)l->open, l->lower, (long long)l->cells);
+done:
+    free(l);
+    return finish(&b, result);
 }
 
-/* strips(scores, edges, id, loss, columns, keys, tables): the cell of each row between the edges of
- * both axes, and the masses of all cells, which must be 0 */
-static PyObject *strips(PyObject *self, PyObject *args)
+/* box_margin(scores, limits, unit, tight, wide) -> width: how far a box may grow */
+static PyObject *box_margin(PyObject *self, PyObject *args)
 {
     Buffers b = {.count = 0};
-    const double *scores, *edges;
-    const int64_t *id, *loss, *more;
-    int64_t n, columns, *tables;
-    uint16_t *key;
+    const double *score, *limit, *unit;
+    double *tight, *wide;
+    int64_t rows;
+    BoxMargin margin;
     (void)self;
-    if (!takes(args, 7) || !(scores = counted_memory(&b, args, 0, MOST_ROWS, 16, &n)) ||
-        !(edges = memory(&b, args, 1, 2 * STRIPS, 8)) || !(id = memory(&b, args, 2, n, 8)) ||
-        !(loss = memory(&b, args, 3, n, 8)) || !(key = writable_memory(&b, args, 5, n, 2)) ||
-        !(tables = counted_writable_memory(&b, args, 6, 2 + MOST_SETS, 8 * STRIPS * STRIPS,
-                                           &columns)) ||
-        !(more = memory(&b, args, 4, (columns - 2) * n, 8)))
+    if (!takes(args, 5) || !(score = counted_memory(&b, args, 0, MOST_ROWS, 16, &rows)) ||
+        !(limit = memory(&b, args, 1, 2, 8)) || !(unit = memory(&b, args, 2, 2, 8)) ||
+        !(tight = writable_memory(&b, args, 3, 2, 8)) ||
+        !(wide = writable_memory(&b, args, 4, 2, 8)))
         return finish(&b, NULL);
     Py_BEGIN_ALLOW_THREADS
-    limits_strips(scores, n, edges, id, loss, more, (int)columns - 2, key, tables);
+    limits_margin(score, rows, limit, unit, &margin);
     Py_END_ALLOW_THREADS
-    return finish_none(&b);
+    memcpy(tight, margin.tight, sizeof margin.tight);
+    memcpy(wide, margin.wide, sizeof margin.wide);
+    return finish(&b, PyFloat_FromDouble(margin.width));
 }
 
 /* vectors(version): use a version of the loops, -1 for the widest, and return its number */
@@ -455,7 +426,7 @@ static PyMethodDef functions[] = {
     {"settle", lines_settle, METH_VARARGS, "Lines midway between the points next to half-planes."},
     {"widest", lines_widest, METH_VARARGS, "The widest gap with the same accepted set."},
     {"limits", limits, METH_VARARGS, "The best pairs of limits."},
-    {"strips", strips, METH_VARARGS, "The cells of rows between the edges of both axes."},
+    {"box_margin", box_margin, METH_VARARGS, "How far a box may grow before it accepts more."},
     {"metrics", metrics, METH_VARARGS, "All scalar metrics of sorted scores."},
     {"vectors", vectors, METH_VARARGS, "Choose how wide vectors are, for tests."},
     {NULL, NULL, 0, NULL},

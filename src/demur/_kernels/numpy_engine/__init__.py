@@ -12,7 +12,7 @@ import numpy.typing as npt
 from demur._kernels import exact, reference
 from demur._kernels.engines import EXACT, Chosen, Gap, Optima, ScalarMetrics
 from demur._kernels.exact import Linear
-from demur._kernels.limits import count_cells
+from demur._kernels.limits import box_margin
 from demur._kernels.limits import search as limits
 from demur._kernels.numpy_engine.branch_and_bound import search
 from demur._kernels.numpy_engine.tree import OOD, Tree, prepare, reweight
@@ -21,8 +21,8 @@ _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 
 __all__ = [
+    "box_margin",
     "count",
-    "count_cells",
     "equal_fpr",
     "equals",
     "frontier",
