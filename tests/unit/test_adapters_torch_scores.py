@@ -9,7 +9,7 @@ from torch import nn
 
 import demur as dm
 from demur.adapters.torch import SelectiveModule
-from demur.adapters.torch_export import DetectorInputs, score_of
+from demur.adapters.torch_operations import DetectorInputs, score_of
 from demur.detectors import (
     CATALOG,
     Activations,

@@ -88,7 +88,7 @@ def check_same_decisions(rule, rows, folder):
     found = duckdb.sql(f"SELECT row FROM frame WHERE {again.to_sql()} ORDER BY row").fetchall()
     assert [row for (row,) in found] == np.flatnonzero(decided).tolist()
     torch = pytest.importorskip("torch")
-    from demur.adapters.torch_decisions import decision_of
+    from demur.adapters.torch_operations import decision_of
 
     with torch.no_grad():
         assert (decision_of(again)(torch.tensor(rows)).numpy() == decided).all()
@@ -139,7 +139,7 @@ def split_points(rule, column):
 def test_onnx_decides_every_row_as_python_does(sample, rows, tmp_path):
     torch = pytest.importorskip("torch")
     onnxruntime = pytest.importorskip("onnxruntime")
-    from demur.adapters.torch_decisions import decision_of
+    from demur.adapters.torch_operations import decision_of
 
     learned = dm.learn.fit(sample, "mean", folds=2)
     rule = learned.rule(dm.tune(learned.sample, MODEL).rule)
@@ -355,7 +355,7 @@ def test_torch_reads_confidences_as_they_are(sample, rows):
     """What is learned is learned of doubts; the columns stay as they are in the data."""
     import torch
 
-    from demur.adapters.torch_decisions import decision_of
+    from demur.adapters.torch_operations import decision_of
 
     flip = np.array([-1.0, 1, 1, 1, 1])
     raw = dm.Sample(

@@ -1,20 +1,26 @@
-"""PyTorch: a network that says when not to trust it, its activations as arrays, and ODIN.
+"""PyTorch: a network that says when not to trust it, and its files; activations, ODIN.
 
-ODIN is the softmax at a high temperature, of inputs moved a step towards their own class.
-Needs the extra ``torch``; `SelectiveModule.to_onnx` needs ``onnx`` as well.
+Files are safetensors, to go on with, and ONNX, to deploy. Needs the extra ``torch``;
+`SelectiveModule.to_onnx` needs ``onnx`` as well.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from inspect import Parameter, Signature
+from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
 
-from demur.errors import InvalidInputError, MissingExtraError
+from demur.errors import DemurError, InvalidInputError, MissingExtraError
 
 try:
     import torch
@@ -23,12 +29,8 @@ except ModuleNotFoundError:
 
 from torch import Tensor, nn
 
-from demur import metrics
-from demur._arrays import FloatArray
-from demur.adapters import torch_export
-from demur.adapters.torch_activations import StoredActivations, extract, to_array
-from demur.adapters.torch_decisions import Decision, LearnedDecision, decision_of
-from demur.adapters.torch_export import DetectorInputs, Score, score_of
+from demur._files import check_target
+from demur.adapters.torch_activations import Odin, StoredActivations, extract, to_array
 from demur.adapters.torch_forward import (
     LoaderBatch,
     Outputs,
@@ -36,12 +38,17 @@ from demur.adapters.torch_forward import (
     call_of,
     device_of,
     evaluating,
-    watched,
+)
+from demur.adapters.torch_operations import (
+    CONFIDENCES,
+    Decision,
+    DetectorInputs,
+    LearnedDecision,
+    Score,
+    decision_of,
+    score_of,
 )
 from demur.core.rule import Rule
-from demur.core.sample import Sample
-from demur.detectors import msp
-from demur.detectors.activations import number, positive
 from demur.learn.doubts import LearnedRule, any_rule
 
 __all__ = ["Odin", "SelectiveModule", "StoredActivations", "extract"]
@@ -145,7 +152,7 @@ class SelectiveModule(nn.Module):
             for name, scorer in zip(self.names, self._scorers(), strict=True)
         ]
         record = {"rule": self.rule.to_json(), "layer": self._tap.given, "detectors": described}
-        torch_export.write_state(self, path, record)
+        write_state(self, path, record)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: nn.Module) -> Self:
@@ -156,7 +163,7 @@ class SelectiveModule(nn.Module):
         model
             A model of the same architecture; its weights are overwritten with those of the file.
         """
-        record, tensors = torch_export.read_record(path)
+        record, tensors = read_record(path)
         try:
             detectors = {
                 part["name"]: Score(
@@ -170,7 +177,7 @@ class SelectiveModule(nn.Module):
         except (KeyError, TypeError) as error:
             raise InvalidInputError(f"{os.fspath(path)!r} is damaged: {error!r}") from None
         module = cls(model, detectors, rule, layer=layer)
-        torch_export.read_state(module, path)
+        read_state(module, path)
         return module
 
     def exported(self, *example: Any, **named: Any) -> torch.export.ExportedProgram:
@@ -181,7 +188,7 @@ class SelectiveModule(nn.Module):
         example, named
             The inputs of one batch, as `forward` takes them.
         """
-        return torch_export.export_program(self, call_of(example, named))
+        return export_program(self, call_of(example, named))
 
     def to_onnx(self, path: str | os.PathLike[str], *example: Any, **named: Any) -> None:
         """Write the module as an ONNX model.
@@ -196,7 +203,7 @@ class SelectiveModule(nn.Module):
         example, named
             The inputs of one batch, as `forward` takes them; the batch size stays open.
         """
-        torch_export.write_onnx(self, path, call_of(example, named))
+        write_onnx(self, path, call_of(example, named))
 
     def _outputs(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Outputs:
         return self._tap.read(self.model, call_of(inputs, named))
@@ -237,7 +244,7 @@ def _check_senses(names: tuple[str, ...], scorers: list[Score], rule: Rule | Lea
     weights = rule.direction if isinstance(rule, Rule) else (1.0,) * len(names)
     for name, scorer, weight in zip(names, scorers, weights, strict=True):
         if name in confidence and not scorer.is_confidence:
-            known = ", ".join(torch_export.CONFIDENCES)
+            known = ", ".join(CONFIDENCES)
             raise InvalidInputError(
                 f"the rule takes {name!r} for a confidence, but the detector {scorer.kind!r} gives "
                 f"a doubt: say which confidence it was tuned on, {{{name!r}: NAME}} with one of "
@@ -259,141 +266,179 @@ def _check_layer(tap: Tap, model: nn.Module, needs: frozenset[str]) -> None:
         )
 
 
-TEMPERATURES = (1.0, 10.0, 100.0, 1000.0)
-STEPS = (0.0014, 0.0028)
+FORMAT = "demur.selective_module"
+VERSION = 1
+
+OUTPUTS = ("prediction", "accept", "scores")
+"""Names of the outputs of the ONNX model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Odin:
-    """ODIN, ``1 - max_y softmax(z(x') / T)_y`` with x' = x - eps sign(dL/dx) / std.
-
-    L is the cross-entropy of ``softmax(z(x) / T)`` at the predicted class of the unmoved input;
-    sign(0) counts as +1. The score needs gradients with respect to the input, so it takes the
-    network and its inputs instead of activations.
-
-    Parameters
-    ----------
-    temperature
-        T, in the loss and in the final softmax.
-    eps
-        Length of the step.
-    std
-        Standard deviation by which the inputs were normalised, one number or one a channel (the
-        second axis of the inputs).
-
-    Examples
-    --------
-    >>> network = nn.Linear(2, 2)
-    >>> _ = network.load_state_dict({"weight": torch.eye(2), "bias": torch.zeros(2)})
-    >>> Odin(temperature=1.0, eps=0.0).score(network, [torch.tensor([[0.0, 4.0]])]).round(4)
-    array([0.018])
-    """
-
-    temperature: float = 1000.0
-    eps: float = 0.0014
-    std: float | Sequence[float] = 1.0
-
-    def __post_init__(self) -> None:
-        positive("temperature", self.temperature)
-        number("eps", self.eps, lambda x: x >= 0, "a non-negative number")
-        for value in [self.std] if isinstance(self.std, (int, float)) else self.std:
-            positive("std", value)
-
-    def score(
-        self, model: nn.Module, batches: Iterable[Any], *, progress: bool | None = None
-    ) -> FloatArray:
-        """Return one doubt a row; batches are as for `extract`, with a single input tensor."""
-        return _scores([self], model, batches, progress)[:, 0]
-
-    @classmethod
-    def search(
-        cls,
-        model: nn.Module,
-        id_batches: Iterable[Any],
-        ood_batches: Iterable[Any],
-        *,
-        temperatures: Sequence[float] = TEMPERATURES,
-        steps: Sequence[float] = STEPS,
-        std: float | Sequence[float] = 1.0,
-        progress: bool | None = None,
-    ) -> Self:
-        """Return the options with the largest AUROC; among equals the first.
-
-        The defaults are those of OpenOOD. Use OOD data that share no class with those on which
-        results are reported.
-
-        Parameters
-        ----------
-        temperatures, steps
-            The values of T and eps to try, all pairs of them.
-
-        Examples
-        --------
-        >>> network = nn.Linear(2, 2)
-        >>> near, far = torch.tensor([[9.0, 0.0]]), torch.tensor([[0.1, 0.0]])
-        >>> Odin.search(network, [near], [far], temperatures=[10.0], steps=[0.0])
-        Odin(temperature=10.0, eps=0.0, std=1.0)
-        """
-        options = [cls(t, eps, std) for t, eps in product(temperatures, steps)]
-        if not options:
-            raise InvalidInputError("temperatures and steps must not be empty")
-        id_scores = _scores(options, model, id_batches, progress)
-        ood_scores = _scores(options, model, ood_batches, progress)
-        areas = [
-            metrics.auroc(Sample(own, np.zeros(len(own)), ood_scores=foreign))
-            for own, foreign in zip(id_scores.T, ood_scores.T, strict=True)
-        ]
-        return options[int(np.argmax(areas))]
+def write_state(module: nn.Module, path: str | os.PathLike[str], record: dict[str, Any]) -> None:
+    """Write all tensors of a module, and a record beside them, to one safetensors file."""
+    safetensors = needed("safetensors.torch", "torch")
+    text = json.dumps({"format": FORMAT, "version": VERSION, **record}, allow_nan=False)
+    target = Path(path)
+    check_target(target)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".demur") as folder:
+        part = os.path.join(folder, target.name)
+        safetensors.save_model(module, part, metadata={"demur": text})
+        os.replace(part, target)
 
 
-def _scores(
-    options: Sequence[Odin], model: nn.Module, batches: Iterable[Any], progress: bool | None
-) -> FloatArray:
-    """Return scores of shape (n, options), in one pass over the batches."""
-    device = device_of(model)
-    rows: list[FloatArray] = []
-    with evaluating(model):
-        for given in watched(batches, "odin", show=progress):
-            batch = LoaderBatch.read(given).to(device)
-            if batch.kwargs or len(batch.args) != 1 or not _is_real(batch.args[0]):
-                raise InvalidInputError("ODIN needs batches with a single real input tensor")
-            inputs = batch.args[0].detach()
-            rows.append(_batch_scores(options, model, inputs))
-    if not rows:
-        raise InvalidInputError("batches is empty: there is nothing to score")
-    return np.concatenate(rows)
-
-
-def _batch_scores(options: Sequence[Odin], model: nn.Module, inputs: Tensor) -> FloatArray:
-    tap = Tap(model, None, features=False)
-    start = inputs.clone().requires_grad_()
-    with torch.enable_grad():
-        logits = tap.read(model, LoaderBatch((start,), {})).logits.double()
-        label = logits.detach().argmax(1)
-        uphill: dict[float, Tensor] = {}
-        for temperature in dict.fromkeys(option.temperature for option in options):
-            loss = nn.functional.cross_entropy(logits / temperature, label, reduction="sum")
-            (gradient,) = torch.autograd.grad(loss, start, retain_graph=True)
-            uphill[temperature] = torch.where(gradient >= 0, 1.0, -1.0).to(inputs.dtype)
-    columns = []
-    with torch.no_grad():
-        for option in options:
-            step = option.eps * uphill[option.temperature] / _per_channel(option.std, inputs)
-            moved = tap.read(model, LoaderBatch((inputs - step,), {})).logits.double()
-            columns.append(msp(to_array(moved / option.temperature)))
-    return np.column_stack(columns)
-
-
-def _per_channel(std: float | Sequence[float], inputs: Tensor) -> Tensor:
-    values = inputs.new_tensor(std)
-    if values.ndim == 0:
-        return values
-    if inputs.ndim < 2 or len(values) != inputs.shape[1]:
+def read_record(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the record of a file and the tensors that belong to detectors."""
+    safetensors = needed("safetensors", "torch")
+    try:
+        with safetensors.safe_open(os.fspath(path), framework="pt") as file:
+            record = json.loads((file.metadata() or {}).get("demur", "null"))
+            names = [name for name in file.keys() if name.startswith("scorers.")]  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in names}
+    except (OSError, safetensors.SafetensorError, ValueError) as error:
+        raise InvalidInputError(f"cannot read {os.fspath(path)!r}: {error}") from None
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise InvalidInputError(f"{os.fspath(path)!r} holds no selective module")
+    if record.get("version") != VERSION:
         raise InvalidInputError(
-            f"std has {len(values)} channels, but the inputs have shape {tuple(inputs.shape)}"
+            f"{os.fspath(path)!r} has version {record.get('version')!r}, this demur reads version "
+            f"{VERSION}; use the demur that wrote it, or a newer one"
         )
-    return values.reshape(1, -1, *[1] * (inputs.ndim - 2))
+    return record, tensors
 
 
-def _is_real(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
+def read_state(module: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Fill a module with the tensors of a file."""
+    try:
+        needed("safetensors.torch", "torch").load_model(module, os.fspath(path))
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"{os.fspath(path)!r} was written with another model: {error}"
+        ) from None
+
+
+class _WithScores(nn.Module):
+    """A selective module whose output has the scores too."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        judged: tuple[Tensor, Tensor, Tensor] = self.module.judge(*inputs, **named)
+        return judged
+
+
+def export_program(module: nn.Module, example: LoaderBatch) -> torch.export.ExportedProgram:
+    """Trace a module for batches of any size."""
+    tensors = [*example.args, *example.kwargs.values()]
+    strange = [type(t).__name__ for t in tensors if not isinstance(t, Tensor)]
+    if strange:
+        raise InvalidInputError(f"example must be tensors, got one of type {strange[0]}")
+    if not tensors or any(tensor.ndim == 0 or len(tensor) == 0 for tensor in tensors):
+        raise InvalidInputError("example must be a batch of at least one row")
+    # A single row would be taken for a constant of the graph.
+    args = tuple(torch.cat([tensor, tensor]) for tensor in example.args)
+    kwargs = {name: torch.cat([tensor, tensor]) for name, tensor in example.kwargs.items()}
+    size = {0: torch.export.Dim("batch")}
+    with evaluating(module), torch.no_grad(), _quiet():
+        if not kwargs:
+            shapes = (tuple(size for _ in args),)
+            return torch.export.export(module, args, dynamic_shapes=shapes)
+        named = _Named(module, len(args), kwargs)
+        return torch.export.export(
+            named, args, kwargs, dynamic_shapes=dict.fromkeys(named.parameters_of_call, size)
+        )
+
+
+class _Named(nn.Module):
+    """A module with the names of one call: torch.export cannot name the sizes of ``**named``."""
+
+    def __init__(self, module: nn.Module, count: int, names: Iterable[str]) -> None:
+        super().__init__()
+        self.module = module
+        self.parameters_of_call = [*(f"input_{i}" for i in range(count)), *names]
+
+        def forward(*inputs: Tensor, **named: Tensor) -> Any:
+            return module(*inputs, **named)
+
+        forward.__signature__ = Signature(  # type: ignore[attr-defined]
+            [
+                Parameter(name, Parameter.POSITIONAL_ONLY if k < count else Parameter.KEYWORD_ONLY)
+                for k, name in enumerate(self.parameters_of_call)
+            ]
+        )
+        self.forward = forward
+
+
+def write_onnx(module: nn.Module, path: str | os.PathLike[str], example: LoaderBatch) -> None:
+    """Write a module as ONNX once onnxruntime has been seen to decide the example alike."""
+    for package in ("onnx", "onnxscript"):
+        needed(package, "onnx")
+    runtime = needed("onnxruntime", "onnx")
+    target = Path(path)
+    check_target(target)
+    _refuse_bfloat16(module, example)
+    program = export_program(_WithScores(module), example)
+    count = len(example.args)
+    names = ["input"] if count == 1 else [f"input_{i}" for i in range(count)]
+    feed = dict(zip(names, example.args, strict=True)) | example.kwargs
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".demur") as folder:
+        part = os.path.join(folder, target.name)
+        with _quiet():
+            graph = torch.onnx.export(
+                program, dynamo=True, input_names=list(feed), output_names=OUTPUTS, verbose=False
+            )
+            if graph is None:
+                raise DemurError("torch.onnx gave no model")
+            graph.save(part)
+        session = runtime.InferenceSession(part, providers=["CPUExecutionProvider"])
+        given = {name: tensor.detach().cpu().numpy() for name, tensor in feed.items()}
+        _compare(module, example, session.run(list(OUTPUTS), given))
+        # Models beyond 2 GB keep their weights in a second file.
+        for file in os.listdir(folder):
+            os.replace(os.path.join(folder, file), target.parent / file)
+
+
+def _refuse_bfloat16(module: nn.Module, example: LoaderBatch) -> None:
+    tensors = [*module.parameters(), *module.buffers(), *example.args, *example.kwargs.values()]
+    if any(getattr(tensor, "dtype", None) == torch.bfloat16 for tensor in tensors):
+        raise InvalidInputError(
+            "onnxruntime does not compute in bfloat16: give a module and an example in float32, "
+            "such as copy.deepcopy(module).float() and example.float()"
+        )
+
+
+def _compare(module: nn.Module, example: LoaderBatch, outputs: list[Any]) -> None:
+    with evaluating(module), torch.no_grad():
+        own = [to_array(output) for output in module(*example.args, **example.kwargs)]
+    # The scores of two engines differ by rounding; predictions and decisions must not.
+    for name, mine, theirs in zip(OUTPUTS, own, outputs, strict=False):
+        rows = np.flatnonzero(mine != theirs)
+        if len(rows):
+            raise DemurError(
+                f"onnxruntime gives another {name} on {len(rows)} of {len(mine)} rows of the "
+                f"example, the first is row {rows[0]}; nothing was written. Single rows can lie on "
+                "the threshold to within rounding: try others"
+            )
+
+
+def needed(package: str, extra: str) -> Any:
+    """Import an optional package or name the extra that brings it."""
+    try:
+        return import_module(package)
+    except ModuleNotFoundError:
+        raise MissingExtraError(package.split(".")[0], extra) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporters from talking about their own future and about packages of no use here."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            for category in (FutureWarning, DeprecationWarning):
+                warnings.simplefilter("ignore", category)
+            yield
+    finally:
+        logger.setLevel(level)
