@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     )
     from demur.guarantees.candidates import Candidate
     from demur.guarantees.certified_rule import Certified, certify
-    from demur.guarantees.certified_tuning import CertifiedTuning, tune_certified
+    from demur.guarantees.certified_tuning import (
+        CertifiedTuning,
+        TuningPlan,
+        plan_tuning,
+        tune_certified,
+    )
     from demur.guarantees.intervals import (
         Interval,
         clopper_pearson,
@@ -30,7 +35,6 @@ if TYPE_CHECKING:
         precision_range,
     )
     from demur.guarantees.operating_tables import OperatingTable, operating_table
-    from demur.guarantees.planned_tuning import TuningPlan, plan_tuning
     from demur.guarantees.planning import Plan, PlanRow, PowerPoint, plan
     from demur.guarantees.prior import PriorEstimate, estimate_prior, explaining_priors
     from demur.guarantees.retuning import CrossTuning, Fold, cross_tune

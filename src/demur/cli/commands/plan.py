@@ -37,7 +37,7 @@ from demur.core.program import Number as ExactNumber
 from demur.core.rule import Rule
 from demur.errors import InvalidInputError
 from demur.guarantees.bound_tests import asked_text
-from demur.guarantees.planned_tuning import plan_tuning
+from demur.guarantees.certified_tuning import plan_tuning
 from demur.guarantees.planning import Plan, plan
 from demur.watch.audit import AuditPlan
 from demur.watch.monitor import Watch
