@@ -13,12 +13,21 @@ from typing import Any
 import numpy as np
 
 from demur._arrays import FloatArray, data_frame, takes
+from demur.core.drawing import DrawableSource, RowDraw, drawable
 from demur.core.models import RejectionModel
+from demur.core.rates import OperatingPoint, evaluate
 from demur.core.sample import Sample
 from demur.core.source import ScoreSource
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import Interval, miss
-from demur.guarantees.retuning import Progress, Retuning, replicate, values
+from demur.guarantees.retuning import (
+    Progress,
+    Retuning,
+    check_options,
+    replicate,
+    tuned_if_any,
+    values,
+)
 from demur.guarantees.splits import Groups, Seed
 from demur.guarantees.standard_errors import measures
 from demur.tuning.result import Directions, Exact, Grid, Tuning
@@ -165,8 +174,6 @@ def bootstrap(
     (0.119, 0.006, 0.22)
     """
     if isinstance(sample, ScoreSource):
-        from demur.guarantees.source_estimates import bootstrap_source, check_options
-
         return bootstrap_source(
             sample,
             model,
@@ -423,3 +430,74 @@ def _check_same_rows(first: Sample, second: Sample) -> None:
         one, two = getattr(first, name), getattr(second, name)
         if (one is None) != (two is None) or (one is not None and not np.array_equal(one, two)):
             raise InvalidInputError(f"first and second must have the same {name}")
+
+
+def bootstrap_source(
+    source: ScoreSource,
+    model: RejectionModel,
+    *,
+    replicates: int = 100,
+    confidence: float = 0.95,
+    directions: Directions | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Bootstrap:
+    """Return what `bootstrap` says, of rows drawn by a hash: the same draws on every engine.
+
+    A replicate draws each row a number of times that has the Poisson distribution of mean 1, which
+    is what drawing as many rows as there are with replacement comes to for many rows.
+
+    Every replicate is a tuning and two counts, about seven passes over the rows. Losses must be 0
+    and 1 and rows without weights; costs need the rows in memory.
+
+    Examples
+    --------
+    >>> from demur import Sample, TprFprModel
+    >>> from demur.sources.engines.frames import ArraySource
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(500)
+    >>> sample = Sample(score, rng.random(500) < score / 2, ood_scores=rng.random(400) + 0.5)
+    >>> found = bootstrap_source(ArraySource(sample), TprFprModel(0.5, 0.2), replicates=20)
+    >>> found.measures["tpr"].apparent, len(found.measures["tpr"].in_bag)
+    (0.5, 20)
+    """
+    if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 1:
+        raise InvalidInputError(f"replicates must be a positive whole number, got {replicates!r}")
+    tail = miss(confidence) / 2
+    if model.cost is not None or not source.overview().plain:
+        raise InvalidInputError(
+            "the bootstrap of a source is about shares: losses of 0 and 1, rows without weights, "
+            "no costs; others need a Sample"
+        )
+    rows, names = drawable(source), measures(model)
+    tuned = tune(source, model, directions=directions)
+    rates, unable = np.empty((replicates, 3, len(names))), 0
+    for number in range(replicates):
+        found = _replicate(rows, RowDraw.replicate(number, seed), tuned, directions)
+        unable += found[2] is None
+        rates[number] = [values(point, names) for point in found]
+        if progress is not None:
+            progress(number + 1, replicates)
+    apparent = values(tuned.point, names)
+    found_rates = {}
+    for i, name in enumerate(names):
+        in_bag, on_sample, out_of_bag = rates[:, :, i].T
+        interval = angle_interval(apparent[i], in_bag, on_sample, tail)
+        found_rates[name] = ResampledRate(apparent[i], interval, in_bag, on_sample, out_of_bag)
+    return Bootstrap(tuned, found_rates, confidence, replicates, unable)
+
+
+def _replicate(
+    rows: DrawableSource, draw: RowDraw, tuned: Tuning, directions: Directions | None
+) -> tuple[OperatingPoint, OperatingPoint, OperatingPoint | None]:
+    """Return what a rule tuned anew does on the rows drawn, on all, and on those never drawn.
+
+    Where none meets the bounds the tuned rule stays, which has seen all rows.
+    """
+    drawn, model = rows.drawn(draw), tuned.model
+    anew = tuned_if_any(drawn, model, directions)
+    if anew is None:
+        in_bag = evaluate(tuned.rule, drawn, model=model)
+        return in_bag, evaluate(tuned.rule, rows, model=model), None
+    left_out = evaluate(anew.rule, rows.drawn(draw.others), model=model)
+    return anew.point, evaluate(anew.rule, rows, model=model), left_out

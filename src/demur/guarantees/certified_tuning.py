@@ -23,8 +23,8 @@ with the best one may be chosen after the fact. Other objectives are bounded ali
 All of it holds with probability at least 1 - delta. Nothing was assumed of the scores, of nested
 acceptance, or of how candidates are learned; that only decides how good they are.
 
-What more rows would do is planned from the rows there are (`plan_tuning`): a pilot sample stands for
-the population. Rows are drawn from it with a little noise, so that none is twice the same, and
+What more rows would do is planned from the rows there are (`plan_tuning`): a pilot sample stands
+for the population. Rows are drawn from it with a little noise, so that none is twice the same, and
 `tune_certified` is run on such draws; a large draw tells the true rates of every rule found, and of
 the best rule there is.
 """

@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray, seeded
+from demur.core.drawing import RowDraw, drawable
 from demur.core.models import RejectionModel
 from demur.core.points import RowMasses
-from demur.core.rates import OperatingPoint
+from demur.core.rates import OperatingPoint, tally_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.source import ScoreSource
+from demur.core.source import Measure, ScoreSource, Tally
 from demur.core.wording import point_frame, point_text
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.splits import Groups, GroupStrata, Seed, fold_numbers, group_strata
@@ -407,8 +408,6 @@ def cross_tune(
     (0.119, 0.12)
     """
     if isinstance(sample, ScoreSource):
-        from demur.guarantees.source_estimates import check_options, cross_tune_source
-
         seed = check_options(rng, groups, search)
         options: dict[str, Any] = {"directions": directions, "progress": progress}
         return cross_tune_source(sample, model, folds=folds, seed=seed, **options)
@@ -435,3 +434,78 @@ def cross_tune(
                 counted[side][here] = 1
                 decided[side][here] = accepted[here]
     return CrossTuning(tuned, rows.point(decided, counted, model), tuple(found), *decided)
+
+
+def check_options(rng: Seed, groups: Groups | None, search: Exact | Grid | None) -> int:
+    """Return the seed; refuse what needs a sample."""
+    if groups is not None or not isinstance(search, Exact | None):
+        raise InvalidInputError(
+            "groups and search=Grid(...) need a Sample; a source draws by its key: "
+            "open_source(..., key=...)"
+        )
+    if isinstance(rng, bool) or not isinstance(rng, int) or rng < 0:
+        raise InvalidInputError(f"rng of a source must be a whole number, a seed, got {rng!r}")
+    return rng
+
+
+def cross_tune_source(
+    source: ScoreSource,
+    model: RejectionModel,
+    *,
+    folds: int = 5,
+    directions: Directions | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> CrossTuning:
+    """Return what `cross_tune` says, of folds drawn by a hash of the key or of the scores.
+
+    About a tuning and a count for each fold. The decisions on single rows stay where the rows are.
+
+    Examples
+    --------
+    >>> from demur import Sample, TprFprModel
+    >>> from demur.sources.engines.frames import ArraySource
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(500)
+    >>> sample = Sample(score, rng.random(500) < score / 2, ood_scores=rng.random(400) + 0.5)
+    >>> found = cross_tune_source(ArraySource(sample), TprFprModel(0.5, 0.2))
+    >>> len(found.folds), round(found.tuned.point.tpr, 2), round(found.held_out.tpr, 2)
+    (5, 0.5, 0.52)
+    """
+    from demur.sources.engines.group_sums import merged_tallies
+
+    if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
+        raise InvalidInputError(f"folds must be a whole number, at least 2, got {folds!r}")
+    rows, tuned = drawable(source), tune(source, model, directions=directions)
+    seen = source.overview()
+    measure = Measure.of(seen, apart=True, grouped=True)
+    found, tallies = [], list[dict[None, Tally]]()
+    for number in range(folds):
+        draw = RowDraw.fold(number, folds, seed)
+        part = tuned_if_any(rows.drawn(draw.others), model, directions)
+        if part is None:
+            found.append(Fold(None, None, None))
+        else:
+            left_out = rows.drawn(draw)
+            tally = left_out.tally(part.rule.for_doubts(left_out.columns), measure)[None]
+            tallies.append({None: tally})
+            found.append(Fold(part.rule, part.point, _point(tally, measure, model)))
+        if progress is not None:
+            progress(number + 1, folds)
+    held_out = _point(merged_tallies(tallies)[None], measure, model) if tallies else None
+    unknown = np.zeros(0, np.bool_)
+    return CrossTuning(tuned, held_out, tuple(found), unknown, unknown)
+
+
+def _point(tally: Tally, measure: Measure, model: RejectionModel) -> OperatingPoint:
+    return tally_point(tally, measure, measure.sets, model=model)
+
+
+def tuned_if_any(
+    source: ScoreSource, model: RejectionModel, directions: Directions | None
+) -> Tuning | None:
+    """Return what a source is tuned to; None if no rule meets the bounds."""
+    try:
+        return tune(source, model, directions=directions)
+    except InfeasibleError:
+        return None
