@@ -88,7 +88,7 @@ __all__ = [
 _NAMES = {
     "candidates": ("Candidate",),
     "certified_rule": ("Certified", "certify"),
-    "certified_tuning": ("CertifiedTuning", "tune_certified"),
+    "certified_tuning": ("CertifiedTuning", "TuningPlan", "plan_tuning", "tune_certified"),
     "intervals": (
         "Interval",
         "clopper_pearson",
@@ -98,7 +98,6 @@ _NAMES = {
         "precision_range",
     ),
     "operating_tables": ("OperatingTable", "operating_table"),
-    "planned_tuning": ("TuningPlan", "plan_tuning"),
     "planning": ("Plan", "PlanRow", "PowerPoint", "plan"),
     "prior": ("PriorEstimate", "estimate_prior", "explaining_priors"),
     "bootstrapping": ("Bootstrap", "Comparison", "ResampledRate", "bootstrap", "compare"),
