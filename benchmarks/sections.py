@@ -109,6 +109,29 @@ def boxes(n: int, repetitions: int) -> str:
     return table(f"Exact box rules against one argsort, n = {n:,}", ratios, "0.2x")
 
 
+def bounds(name: str, n: int, repetitions: int) -> str:
+    """Bounds on risk and on ten groups, against bounds on TPR and FPR alone."""
+    ratios: list[Ratio] = []
+    with engine(name):
+        for make in REALISTIC:
+            sample, model = make(n, 0)
+            plain = partial(dm.tune, sample, model)
+            best, shares = plain().point, np.random.default_rng(0).integers(0, 10, sample.n_id)
+            grouped = dm.Sample(
+                sample.id_scores, sample.id_loss, sample.ood_scores, id_group=shares.astype(str)
+            )
+            least = round(best.tpr - 0.01, 3)
+            of_groups = [dm.Bound("tpr", at_least=least, group=str(k)) for k in range(10)]
+            risk = dm.RiskFprModel(round(best.selective_risk * 1.05, 4), float(model.max_fpr))
+            every = dm.RejectionModel("selective_risk", [*model.bounds, *of_groups])
+            for what, ours in (
+                ("risk", partial(dm.tune, sample, risk)),
+                ("ten groups", partial(dm.tune, grouped, every)),
+            ):
+                ratios.append(compare(f"{make.__name__}, {what}", plain, ours, repetitions))
+    return table(f"Bounds on risk and groups, {name} engine, n = {n:,}", ratios, "0.33x")
+
+
 def frontier(n: int, repetitions: int) -> str:
     """Compute the exact 101 x 101 frontier against one paper grid at one operating point."""
     ratios = []
@@ -191,6 +214,8 @@ SECTIONS = {
     "tuning": Section(tuning, (20_000, 200_000, 2_000_000)),
     "argsorts": Section(argsorts, (2_000_000,)),
     "boxes": Section(boxes, (200_000,)),
+    "bounds-compiled": Section(partial(bounds, "compiled"), (200_000,)),
+    "bounds-numpy": Section(partial(bounds, "numpy"), (200_000,)),
     "frontier": Section(frontier, (20_000, 200_000)),
     "bootstrap": Section(replicates, (20_000,)),
     "metrics": Section(metrics, (1_000_000,)),

@@ -102,32 +102,34 @@ def prepare(
     point, node = point[:points], node[:nodes]
     box = np.empty((len(node), 4))
     _engine.enclose(node, point, box)
-    columns = ood if extra is None else np.vstack([ood, extra])
-    masses = _masses(row, points, node, id, columns, loss)
-    sizes = len(ood), len(columns) - len(ood)
-    return MortonTree(point, row, node, box, *masses, tilt, *sizes, frame.numbers)
+    extra = _no_extra(n) if extra is None else extra
+    masses = _masses(row, points, node, (id, ood, loss, extra))
+    return MortonTree(point, row, node, box, *masses, tilt, len(ood), len(extra), frame.numbers)
 
 
 def reweight(
     tree: MortonTree, id: _Ints, ood: _Ints, loss: _Ints, extra: _Ints | None = None
 ) -> MortonTree:
     """Give the same rows other masses, which may be zero."""
-    columns = ood if extra is None else np.vstack([ood, extra])
-    mass, sums, unit = _masses(tree.row, len(tree.point), tree.node, id, columns, loss)
-    parts = len(columns) - len(ood)
-    return tree._replace(mass=mass, sums=sums, unit=unit, sets=len(ood), extra=parts)
+    extra = _no_extra(len(id)) if extra is None else extra
+    mass, sums, unit = _masses(tree.row, len(tree.point), tree.node, (id, ood, loss, extra))
+    return tree._replace(mass=mass, sums=sums, unit=unit, sets=len(ood), extra=len(extra))
+
+
+def _no_extra(rows: int) -> _Ints:
+    return np.empty((0, rows), np.int64)
 
 
 def _masses(
-    row: _Ints32, points: int, node: _Ints32, id: _Ints, ood: _Ints, loss: _Ints
+    row: _Ints32, points: int, node: _Ints32, masses: tuple[_Ints, _Ints, _Ints, _Ints]
 ) -> tuple[_Ints, _Ints, _Ints]:
-    sets = len(ood)
-    mass = np.zeros((points, _COLUMNS + sets), np.int64)
-    sums = np.empty((len(node), _COLUMNS + sets), np.int64)
+    id, ood, loss, extra = (np.ascontiguousarray(column) for column in masses)
+    width = _COLUMNS + len(ood) + len(extra)
+    mass = np.zeros((points, width), np.int64)
+    sums = np.empty((len(node), width), np.int64)
     unit = np.zeros(2, np.int64)
-    id, ood, loss = (np.ascontiguousarray(column) for column in (id, ood, loss))
-    _engine.collect(row, id, ood, loss, points, sets, mass, unit)
-    _engine.total(node, mass, sets, sums)
+    _engine.collect(row, id, ood, loss, extra, points, len(ood), len(extra), mass, unit)
+    _engine.total(node, mass, width - _COLUMNS, sums)
     return mass, sums, unit
 
 

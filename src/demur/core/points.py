@@ -224,6 +224,15 @@ class Points:
         of_groups = None if self.of_groups is None else self.of_groups[:, some]
         return Points(self.scores[some], *masses, self.totals, rows, labels, of_groups)
 
+    def parts(self, parts: tuple[Part, ...]) -> IntArray | None:
+        """Return the masses that each point has of some parts, shape (parts, n); None of none."""
+        if not parts:
+            return None
+        found = np.empty((len(parts), len(self.id)), np.int64)
+        for mass, part in zip(found, parts, strict=True):
+            mass[:] = self.part(part)
+        return found
+
     def part(self, part: Part) -> IntArray:
         """Return the mass that each point has of a part of all rows."""
         if part.below is not None:
@@ -243,7 +252,7 @@ class Points:
             names = [name for name, _ in self.totals.sets]
             return np.asarray(self.ood[names.index(str(part.of))])
         if self.labels is not None:
-            return np.where(self.labels.members(part), self.part(Part(part.mass)), 0)
+            return self.part(Part(part.mass)) * self.labels.members(part)
         names = [name for name, _ in self.totals.groups]
         place = names.index(str(part.of)) + (len(names) if part.mass == "loss" else 0)
         assert self.of_groups is not None, "points of a source that is bounded by group have these"

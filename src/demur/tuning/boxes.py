@@ -87,10 +87,11 @@ class BoxFinder:
     def _asked(self, program: Program) -> tuple[Objective, AxisMasses]:
         points = self._points
         bounds = LinearParts.of(program, points)
-        extra = np.stack([points.part(p) for p in bounds.parts]) if bounds.parts else None
         objective = Objective(*kernel_arguments(program), bounds.linear)
         zero_one = points.is_zero_one()
-        return objective, AxisMasses(points.id, points.ood, points.loss, extra, zero_one)
+        return objective, AxisMasses(
+            points.id, points.ood, points.loss, points.parts(bounds.parts), zero_one
+        )
 
     def _distinct(self, found: BoxOptima) -> list[Box]:
         """Return the boxes found, one for each accepted set, with limits in the middle."""

@@ -244,8 +244,7 @@ class Prepared:
         self, parts: tuple[Part, ...]
     ) -> tuple[IntArray, IntArray, IntArray, IntArray | None]:
         points = self.points
-        extra = np.stack([points.part(part) for part in parts]) if parts else None
-        return points.id, points.ood, points.loss, extra
+        return points.id, points.ood, points.loss, points.parts(parts)
 
     def _any_tree(self) -> Any:
         """Return a tree for what does not depend on masses."""

@@ -364,9 +364,8 @@ def search_one_score(
 
 
 def _sweep(points: Points, values: FloatArray, bounds: LinearParts) -> reference.Sweep:
-    extra = [points.part(part) for part in bounds.parts]
     masses = points.id, points.ood, points.loss
-    return reference.sweep(values, *masses, np.stack(extra) if extra else None)
+    return reference.sweep(values, *masses, points.parts(bounds.parts))
 
 
 def _best_of_sweep(swept: reference.Sweep, program: Program, bounds: LinearParts) -> int | None:

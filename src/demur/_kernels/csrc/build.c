@@ -52,30 +52,33 @@ PyObject *build_enclose(PyObject *self, PyObject *args)
     return finish_none(&b);
 }
 
-/* collect(row, id, ood, loss, points, sets, mass, unit); mass must be zero */
+/* collect(row, id, ood, loss, extra, points, sets, extras, mass, unit); mass must be zero */
 PyObject *build_collect(PyObject *self, PyObject *args)
 {
     Buffers b = {.count = 0};
     Signals signals;
     const int32_t *row;
-    const int64_t *id, *ood, *loss;
-    int64_t *mass, *unit, n, points = 0, sets = 0;
+    RowMasses from;
+    int64_t *mass, *unit, n, points = 0;
     int failed;
     (void)self;
-    if (takes(args, 8)) points = number(args, 4, 0, MOST_ROWS);
-    if (!PyErr_Occurred()) sets = number(args, 5, 0, MOST_SETS);
+    if (takes(args, 10)) points = number(args, 5, 0, MOST_ROWS);
+    if (!PyErr_Occurred()) from.sets = (int)number(args, 6, 0, MOST_SETS);
+    if (!PyErr_Occurred()) from.extras = (int)number(args, 7, 0, MOST_SETS);
     if (PyErr_Occurred() || !(row = counted_memory(&b, args, 0, MOST_ROWS, 4, &n)) ||
-        !(id = memory(&b, args, 1, n, 8)) || !(ood = memory(&b, args, 2, n * sets, 8)) ||
-        !(loss = memory(&b, args, 3, n, 8)) ||
-        !(mass = writable_memory(&b, args, 6, points * (FIRST_OOD + sets), 8)) ||
-        !(unit = writable_memory(&b, args, 7, UNITS, 8)))
+        !(from.id = memory(&b, args, 1, n, 8)) ||
+        !(from.ood = memory(&b, args, 2, n * from.sets, 8)) ||
+        !(from.loss = memory(&b, args, 3, n, 8)) ||
+        !(from.extra = memory(&b, args, 4, n * from.extras, 8)) ||
+        !(mass = writable_memory(&b, args, 8, points * (FIRST_OOD + from.sets + from.extras), 8)) ||
+        !(unit = writable_memory(&b, args, 9, UNITS, 8)))
         return finish(&b, NULL);
     if (!tree_has(row, n, points)) {
         PyErr_SetString(PyExc_ValueError, "a row is a point that does not exist");
         return finish(&b, NULL);
     }
     signals_begin(&signals);
-    failed = tree_collect(&signals, row, n, id, ood, loss, (int)sets, mass, unit);
+    failed = tree_collect(&signals, row, n, &from, mass, unit);
     signals_end(&signals);
     return failed ? finish(&b, failure(&signals)) : finish_none(&b);
 }

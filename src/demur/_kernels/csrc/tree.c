@@ -21,6 +21,8 @@
 #define KNOT_BITS 8
 #define KNOTS (1 << KNOT_BITS)
 #define AHEAD 24
+#define NODES_AHEAD 4
+#define ENTRIES_OF_A_LINE 8 /* masses in a line of the cache */
 #define KEYS_TOGETHER 512 /* rows whose keys are made together */
 
 typedef struct {
@@ -362,24 +364,30 @@ static void note_unit(int64_t id, int64_t loss, int64_t *unit)
     }
 }
 
-int tree_collect(Signals *signals, const int32_t *row, int64_t n, const int64_t *id,
-                 const int64_t *ood, const int64_t *loss, int sets, int64_t *mass, int64_t *unit)
+int tree_collect(Signals *signals, const int32_t *row, int64_t n, const RowMasses *from,
+                 int64_t *mass, int64_t *unit)
 {
-    int width = FIRST_OOD + sets;
+    const int sets = from->sets, extras = from->extras, width = FIRST_OOD + sets + extras;
     unit[UNIT_LOSS] = unit[UNIT_ID] = 0;
     for (int64_t i = 0; i < n; i++) {
         if (interrupted_in_loop(signals, i)) return -1;
-        if (i + AHEAD < n) WILL_WRITE(mass + (int64_t)row[i + AHEAD] * width);
+        if (i + AHEAD < n)
+            for (int c = 0; c < width; c += ENTRIES_OF_A_LINE)
+                WILL_WRITE(mass + (int64_t)row[i + AHEAD] * width + c);
         int64_t *here = mass + (int64_t)row[i] * width;
-        here[ID] += id[i];
-        here[LOSS] += loss[i];
-        int64_t any = id[i] | loss[i];
+        const int64_t id = from->id[i], loss = from->loss[i];
+        here[ID] += id;
+        here[LOSS] += loss;
+        int64_t any = id | loss;
         for (int s = 0; s < sets; s++) {
-            here[FIRST_OOD + s] += ood[s * n + i];
-            any |= ood[s * n + i];
+            here[FIRST_OOD + s] += from->ood[s * n + i];
+            any |= from->ood[s * n + i];
         }
+        /* Extra masses are parts of the others, most of them none: memory is left alone then. */
+        for (int e = 0; e < extras; e++)
+            if (from->extra[e * n + i]) here[FIRST_OOD + sets + e] += from->extra[e * n + i];
         if (any) here[MARK] = (int64_t)scramble((uint64_t)row[i]);
-        if (loss[i] > 0 && unit[UNIT_LOSS] >= 0) note_unit(id[i], loss[i], unit);
+        if (loss > 0 && unit[UNIT_LOSS] >= 0) note_unit(id, loss, unit);
     }
     return 0;
 }
@@ -392,9 +400,16 @@ void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width,
         if (node[k].child) {
             add_row(into, sums + (int64_t)node[k].child * width, width);
             add_row(into, sums + ((int64_t)node[k].child + 1) * width, width);
-        } else {
-            for (int64_t i = node[k].first; i < node[k].end; i++)
-                add_row(into, mass + i * width, width);
+            continue;
         }
+        if (k >= NODES_AHEAD) {
+            const Node *next = node + k - NODES_AHEAD;
+            const int64_t *end = mass + (int64_t)next->end * width;
+            for (const int64_t *m = mass + (int64_t)next->first * width; m < end && !next->child;
+                 m += ENTRIES_OF_A_LINE)
+                WILL_READ(m);
+        }
+        for (int64_t i = node[k].first; i < node[k].end; i++)
+            add_row(into, mass + i * width, width);
     }
 }

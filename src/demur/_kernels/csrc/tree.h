@@ -84,9 +84,16 @@ int tree_sound(const Node *node, int64_t nodes, int64_t points);
 /* Whether all rows are points that exist. */
 int tree_has(const int32_t *row, int64_t n, int64_t points);
 void tree_enclose(const Node *node, int64_t nodes, const double *point, double *box);
-/* `mass` must be zero. Returns -1 when a signal was raised. */
-int tree_collect(Signals *signals, const int32_t *row, int64_t n, const int64_t *id,
-                 const int64_t *ood, const int64_t *loss, int sets, int64_t *mass, int64_t *unit);
+/* Masses of n rows, a column each; OOD and extra ones are several columns, one after another. */
+typedef struct {
+    const int64_t *id, *loss, *ood, *extra;
+    int sets, extras;
+} RowMasses;
+
+/* Add up the masses of rows that are the same point: `mass` must be zero. Returns -1 when a signal
+ * was raised. */
+int tree_collect(Signals *signals, const int32_t *row, int64_t n, const RowMasses *from,
+                 int64_t *mass, int64_t *unit);
 void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width, int64_t *sums);
 
 #endif

@@ -149,7 +149,9 @@ class Incumbent:
             found = plane._replace(weights=weights, v=float(middle if middle < following else last))
             accepted = values <= found.v
         tag = float(plane.mass[TAG])
-        if (tree.mass[:, :n] @ accepted == plane.mass).all():
+        # The threads of a product of matrices take longer to come together than to add these up.
+        total = np.einsum("kn,n->k", tree.mass[:, :n], accepted.astype(np.float64))
+        if (total == plane.mass).all():
             self._failed.pop(tag, None)
             return found
         self._failed[tag] = max(plane.room, self._failed.get(tag, 0.0))

@@ -174,10 +174,9 @@ def gather(
         placed = place(chart, slabs, items, box)
         inside = np.flatnonzero(placed.stop == 0)
         if len(inside):
+            its_box, its_item = box.take(inside), items.take(inside)
             for row, values in zip(accepted, tree.mass, strict=True):
-                row += np.bincount(
-                    box.take(inside), values.take(items.take(inside)), minlength=count
-                )
+                row += np.bincount(its_box, values.take(its_item), minlength=count)
         crosses = np.flatnonzero(placed.first < placed.stop)
         items, box = items.take(crosses), box.take(crosses)
 

@@ -112,7 +112,10 @@ def reweight(tree: Tree, id: _Ints, ood: _Ints, loss: _Ints, extra: _Ints | None
         extra = np.zeros((0, len(id)), np.int64)
     mass = np.empty((OOD + len(ood) + len(extra), tree.level[-1]))
     for k, values in ((ID, id), (LOSS, loss), *enumerate((*ood, *extra), OOD)):
-        mass[k, :points] = np.add.reduceat(values.take(tree.row), tree.start) if points else 0
+        of_rows = values.take(tree.row)
+        # Mostly every row is a point of its own.
+        several = points < len(of_rows)
+        mass[k, :points] = np.add.reduceat(of_rows, tree.start) if several else of_rows
     held = (mass[ID, :points] > 0) | (mass[LOSS, :points] > 0)
     held |= (mass[OOD:, :points] > 0).any(axis=0)
     mass[TAG, :points] = _tags(points) * held
