@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray, takes
-from demur._kernels import rational, reference
+from demur._kernels import exact, reference
 from demur._kernels.engines import (
     EXACT,
     PLAIN,
@@ -110,8 +110,8 @@ class Prepared:
             return outcome
         points = self.points
         masses = [points.id, points.loss, *points.ood, *map(points.part, bounds.parts)]
-        rows = rational.DoubtfulRows(points.scores, np.stack(masses), self.frame)
-        return rational.settled(outcome, rows, rational.Goal(*arguments, bounds.linear))
+        rows = exact.DoubtfulRows(points.scores, np.stack(masses), self.frame)
+        return exact.settled(outcome, rows, exact.Goal(*arguments, bounds.linear))
 
     def directions(self, program: Program, weights: FloatArray, *, each: bool = False) -> Optima:
         """Return the optimum of each direction, shape (d, 2), with scores weighed in float64.
