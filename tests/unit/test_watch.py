@@ -8,10 +8,10 @@ import pytest
 from watched import NAMES, live_rows, tuned_rule
 
 import demur as dm
+from demur.report.watch_page import watched_series
 from demur.watch import Watch
 from demur.watch.counts import ACCEPTED, MISSING, ROWS
 from demur.watch.evidence import above
-from demur.watch.look import watched_series
 
 RISK = dm.Bound("selective_risk", at_most=0.06)
 RULE = tuned_rule()

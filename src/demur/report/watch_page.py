@@ -13,20 +13,18 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 from demur.core.wording import DASH, MINUS, formula
 from demur.errors import MissingExtraError
 from demur.guarantees.intervals import Interval
+from demur.watch.counts import ROWS, LiveCounts
 from demur.watch.files import ExampleRow
-from demur.watch.look import (
-    Series,
-    drift_series,
-    period_names,
-    prior_series,
-    watched_series,
-)
+from demur.watch.hypotheses import Familiar, LiveSums, spans
 from demur.watch.monitor import Watch
-from demur.watch.status import Status, Watched, in_order
-from demur.watch.timeline import period_text
+from demur.watch.setup import WatchSetup, prior_seen, usual_prior
+from demur.watch.status import Status, Watched, detector_logs, in_order
+from demur.watch.timeline import Segment, Timeline, period_text
 
 _WIDTH, _HEIGHT = 560, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 10, 26
@@ -298,3 +296,116 @@ class TimeChart:
                 words = f"{self.periods[k]}: {value:.4f} of {count:,} rows"
                 dot = {"shape": "dot", "x": self.x(k), "y": self.y(value), "words": words}
                 self.shapes.append(dot)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One expectation over the periods since the last reset; lists of one length."""
+
+    name: str
+    kind: str
+    share: list[float]
+    """What the rows of the period alone show."""
+    rows: list[int]
+    low: list[float]
+    """Confidence sequence, of all rows up to the period."""
+    high: list[float]
+    evidence: list[float]
+    """Weighted, as a power of ten."""
+    detector: list[float]
+    """E-detector, weighted, as a power of ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftSeries:
+    """PSI and KS of a score, of the rows of each period."""
+
+    score: str
+    psi: list[float]
+    ks: list[float]
+
+
+def period_names(timeline: Timeline) -> list[str]:
+    """Return the names of the periods since the last reset."""
+    return [_name(segment) for segment in timeline.current()]
+
+
+def _name(segment: Segment) -> str:
+    first, last = period_text(segment.first), period_text(segment.last)
+    return first if first == last else f"{first} to {last}"
+
+
+def watched_series(setup: WatchSetup, timeline: Timeline) -> list[Series]:
+    """Return the course of every expectation."""
+    parts = [segment.counts() for segment in timeline.current()]
+    if not parts:
+        return []
+    until = spans(parts, setup.layout)
+    alone = LiveSums(
+        setup.layout,
+        np.stack([part.sums for part in parts]),
+        {n: np.array([p.sets.get(n, np.zeros(2)) for p in parts]) for n in until.sets},
+    )
+    tested = setup.hypotheses(timeline.sets)
+    detectors = [detector_logs(setup, tested, parts[: k + 1]) for k in range(len(parts))]
+    found = []
+    for number, one in enumerate(tested):
+        low, high = one.interval(until, setup.alpha)
+        share = math.log(one.weight)
+        found.append(
+            Series(
+                one.name,
+                one.kind,
+                one.estimate(alone).tolist(),
+                [int(rows) for rows in one.counted(alone)[1]],
+                low.tolist(),
+                high.tolist(),
+                ((one.evidence(until) + share) / math.log(10)).tolist(),
+                [float(logs[number]) / math.log(10) for logs in detectors],
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PriorSeries:
+    """The share of OOD inputs that acceptance tells."""
+
+    estimate: list[float]
+    """From the rows of each period alone."""
+    low: list[float]
+    """Of all rows up to the period; NaN where no share explains them."""
+    high: list[float]
+
+
+def prior_series(setup: WatchSetup, timeline: Timeline) -> PriorSeries | None:
+    """Return the share of OOD inputs over time, None if nothing is known of TPR and FPR."""
+    parts = [segment.counts() for segment in timeline.current()]
+    alone = [prior_seen(setup, part) for part in parts]
+    so_far, until = LiveCounts.none(setup.layout), []
+    for part in parts:
+        so_far.add(part)
+        until.append(prior_seen(setup, so_far))
+    seen = [(a, b) for a, b in zip(alone, until, strict=True) if a is not None and b is not None]
+    if not seen:
+        return None
+    return PriorSeries(
+        [a.estimate for a, _ in seen],
+        [b.interval.low for _, b in seen],
+        [b.interval.high for _, b in seen],
+    )
+
+
+def drift_series(setup: WatchSetup, timeline: Timeline) -> list[DriftSeries]:
+    """Return PSI and KS of every score, period by period."""
+    found = []
+    prior = usual_prior(setup)
+    for name, drift in zip(setup.names, setup.drifts, strict=False):
+        numbers = [
+            drift.familiar(segment.counts().sums, prior)
+            if segment.counts().sums[ROWS]
+            else Familiar(math.nan, math.nan)
+            for segment in timeline.current()
+        ]
+        found.append(DriftSeries(name, [n.psi for n in numbers], [n.ks for n in numbers]))
+    return found

@@ -20,7 +20,6 @@ from demur.core.sample import Sample
 from demur.errors import InvalidInputError, LikelyMistakeWarning
 from demur.guarantees.intervals import Prior
 from demur.watch.counts import KnownRows, LabelledRows, LiveCounts, PendingRow, Queue, known_rows
-from demur.watch.look import look
 from demur.watch.setup import (
     DecidedRows,
     RuleOnMadeScores,
@@ -29,7 +28,7 @@ from demur.watch.setup import (
     row_names,
     row_values,
 )
-from demur.watch.status import Alarm, LazyStatus, Status
+from demur.watch.status import Alarm, LazyStatus, Status, look
 from demur.watch.timeline import Period, Timeline, as_period, rows_by_period
 
 if TYPE_CHECKING:

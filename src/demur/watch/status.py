@@ -1,18 +1,34 @@
-"""What a watch says when it is looked at, as data, words and metrics."""
+"""A look at a watch: what all counts say now, which alarms that gives, what may have happened.
+
+It is told as data, in words and as metrics.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from demur._arrays import FloatArray
 from demur.guarantees.intervals import Interval
-from demur.watch.counts import LiveCounts
+from demur.watch.counts import ACCEPTED, ROWS, LiveCounts, total
 from demur.watch.evidence import number
-from demur.watch.hypotheses import LargestMove, PriorSeen, common
-from demur.watch.setup import WatchSetup, prior_seen
-from demur.watch.timeline import Period, period_text
+from demur.watch.hypotheses import (
+    Familiar,
+    Hypothesis,
+    LargestMove,
+    LiveSums,
+    PriorSeen,
+    beyond,
+    common,
+    estimated_risk,
+    spans,
+)
+from demur.watch.setup import WatchSetup, prior_seen, usual_prior
+from demur.watch.timeline import Period, Timeline, period_text
 
 ALPHA, MEAN_TIME = "alpha", "mean time"
 """Kinds of alarms, by how false ones are controlled."""
@@ -344,3 +360,189 @@ def _usual(prior: Interval) -> str:
         if same
         else f" (expected {prior.low:.1%} to {prior.high:.1%})"
     )
+
+
+def look(
+    setup: WatchSetup,
+    timeline: Timeline,
+    known: Sequence[Alarm],
+    *,
+    pending: int,
+    timed: bool,
+) -> Status:
+    """Return the status; alarms that were given before stay.
+
+    `timed` says whether periods are those of a clock, which the mean time counts.
+    """
+    counts = timeline.total
+    tested = setup.hypotheses(timeline.sets)
+    now = LiveSums(setup.layout, counts.sums, counts.sets)
+    segments = timeline.current()
+    parts = [segment.counts() for segment in segments]
+    since = spans(parts, setup.layout, since=True)
+    watched = []
+    for one in tested:
+        starts = one.evidence(since) + math.log(one.weight) if segments else np.array([-np.inf])
+        watched.append(_watched(one, now, starts, segments, setup))
+    weighted = [item.log_evidence + math.log(item.weight) for item in watched]
+    together = float(np.logaddexp.reduce(weighted)) if weighted else -math.inf
+    detector, alarms = -math.inf, list(known)
+    if tested and segments:
+        found = _Looks(setup, timeline, tested, parts)
+        detector = float(np.logaddexp.reduce(found.detectors[:, -1]))
+        alarms = found.alarms(known, -math.log(setup.alpha), _long(setup, timed))
+    broken = {alarm.expectation for alarm in alarms}
+    items = tuple(replace(item, alarm=item.name in broken) for item in watched)
+    changed = [item.changed for item in items if item.alarm and item.changed is not None]
+    recent = _since(timeline, min(changed, default=None))
+    return Status(
+        alpha=setup.alpha,
+        mean_time=setup.mean_time if timed else None,
+        rows=int(counts.sums[ROWS]),
+        accepted=int(counts.sums[ACCEPTED]),
+        pending=pending,
+        watched=items,
+        alarms=tuple(alarms),
+        log_together=together,
+        log_detector=detector,
+        drift=drift_seen(setup, counts),
+        prior=prior_seen(setup, counts),
+        estimated_risk=math.nan
+        if setup.reference is None
+        else estimated_risk(counts.sums, setup.reference, setup.layout),
+        message=message(setup, items, alarms, recent, "" if timed else "row "),
+        period=timeline.last,
+    )
+
+
+def _capped(log: float) -> float:
+    # JSON has no infinities.
+    return float(min(log, 1e6))
+
+
+def _long(setup: WatchSetup, timed: bool) -> float:
+    """Return the line of the detector; without a clock there is no mean time."""
+    return math.inf if setup.mean_time is None or not timed else math.log(setup.mean_time)
+
+
+class _Looks:
+    """Weighted evidence at all the looks that are due: the end of every period that is new."""
+
+    def __init__(
+        self,
+        setup: WatchSetup,
+        timeline: Timeline,
+        tested: Sequence[Hypothesis],
+        parts: list[LiveCounts],
+    ) -> None:
+        self._tested, self._segments = tested, timeline.current()
+        shares = np.log([one.weight for one in tested])[:, None]
+        came = spans(timeline.since_look(), setup.layout)
+        self._evidence = np.stack([one.evidence(came) for one in tested]) + shares
+        until = spans(parts, setup.layout)
+        self._until = np.stack([one.evidence(until) for one in tested]) + shares
+        self._rows = np.stack([one.counted(until)[1] for one in tested])
+        ends = range(len(parts) - max(timeline.never_looked(), 1), len(parts))
+        self._first = ends[0]
+        self.detectors = np.stack(
+            [detector_logs(setup, tested, parts[: k + 1]) for k in ends], axis=1
+        )
+        """Of each expectation, at the end of the periods that are new or latest."""
+
+    def alarms(self, known: Sequence[Alarm], line: float, long: float) -> list[Alarm]:
+        """Return the alarms that were given before and those that are new."""
+        alarms = list(known)
+        for kind, limit, logs in (
+            (ALPHA, line, self._evidence),
+            (MEAN_TIME, long, self.detectors),
+        ):
+            for place, one in enumerate(self._tested):
+                if not any(a.expectation == one.name and a.kind == kind for a in alarms):
+                    alarms += self._crossing(one.name, kind, logs[place], limit, place)
+            if not any(alarm.kind == kind for alarm in alarms):
+                together = np.logaddexp.reduce(logs, axis=0)
+                alarms += self._crossing(TOGETHER, kind, together, limit, None)
+        return alarms
+
+    def _crossing(
+        self, name: str, kind: str, logs: FloatArray, limit: float, place: int | None
+    ) -> list[Alarm]:
+        crossed = np.flatnonzero(logs >= limit)
+        if not len(crossed):
+            return []
+        k = int(crossed[0]) + (self._first if kind == MEAN_TIME else 0)
+        if kind == ALPHA:
+            # Whether there is an alarm is told in the order in which rows came, when by periods.
+            path = np.logaddexp.reduce(self._until) if place is None else self._until[place]
+            dated = np.flatnonzero(path >= limit)
+            k = int(dated[0]) if len(dated) else len(path) - 1
+        rows = self._rows.max(axis=0) if place is None else self._rows[place]
+        return [Alarm(name, kind, self._segments[k].last, int(rows[k]), _capped(logs[crossed[0]]))]
+
+
+def detector_logs(
+    setup: WatchSetup, tested: Sequence[Hypothesis], parts: list[LiveCounts]
+) -> FloatArray:
+    """Return the logarithm of every e-detector after some periods, weighted."""
+    since = spans(parts, setup.layout, since=True)
+    return np.array(
+        [float(np.logaddexp.reduce(one.evidence(since))) + math.log(one.weight) for one in tested]
+    )
+
+
+def _watched(
+    one: Hypothesis,
+    now: LiveSums,
+    starts: np.ndarray,
+    segments: Sequence[object],
+    setup: WatchSetup,
+) -> Watched:
+    low, high = one.interval(now, setup.alpha)
+    best = int(np.argmax(starts)) if segments else 0
+    # Without evidence there is no change to date.
+    first = getattr(segments[best], "first", None) if segments and starts[best] > 0 else None
+    return Watched(
+        one.name,
+        one.kind,
+        one.origin,
+        float(one.estimate(now)),
+        Interval(float(low), float(high)),
+        one.limit,
+        int(one.counted(now)[1]),
+        float(one.evidence(now)),
+        one.weight,
+        float(starts[best]),
+        first,
+        alarm=False,
+    )
+
+
+def _since(timeline: Timeline, period: Period | None) -> LiveCounts:
+    """Return what was counted since a period, or all since the last reset."""
+    if period is None:
+        return timeline.total
+    later = [s.counts() for s in timeline.current() if s.last >= period]  # type: ignore[operator]
+    return total(timeline.layout, later)
+
+
+def drift_seen(setup: WatchSetup, counts: LiveCounts) -> tuple[DriftSeen, ...]:
+    """Return every score beside the reference, in familiar places."""
+    found = []
+    for place, name in enumerate(setup.names):
+        gaps = beyond(counts, place) if len(setup.cuts[place]) else (0, 0, 0)
+        if not setup.drifts:
+            found.append(DriftSeen(name, math.nan, math.nan, {}, *gaps, None))
+            continue
+        drift, prior = setup.drifts[place], usual_prior(setup)
+        whole = drift.familiar(counts.sums, prior)
+        parts = {
+            part: _pair(drift.familiar(counts.sums, prior, k))
+            for k, part in enumerate(("rejected", "accepted"))
+        }
+        move = drift.largest(counts) if counts.sums[ROWS] else None
+        found.append(DriftSeen(name, whole.psi, whole.ks, parts, *gaps, move))
+    return tuple(found)
+
+
+def _pair(numbers: Familiar) -> tuple[float, float]:
+    return numbers.psi, numbers.ks
