@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 
 import demur as dm
-from demur.core.column_sample import sample_from_columns
-from demur.core.columns import check_names, listing
+from demur.core.columns import check_names, listing, sample_from_columns
 
 
 def random_columns(rng):

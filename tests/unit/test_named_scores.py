@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import demur as dm
-from demur.core.column_sample import likely_mistakes
 from demur.core.columns import ScoreColumns
 from demur.core.fingerprint import Fingerprint
+from demur.core.sample import likely_mistakes
 
 RULE = dm.Rule((0.6, 0.8), 0.5, score_names=("msp", "knn"))
 TABLE = {"knn": [0.1, 0.9, 0.3], "extra": ["a", "b", "c"], "msp": [0.2, 0.1, 0.9]}

@@ -11,7 +11,7 @@ import pytest
 from engines import need_java, spark_session, without_pandas_warning
 
 import demur as dm
-from demur.core.column_sample import sample_from_columns
+from demur.core.columns import sample_from_columns
 from demur.sources import tables
 
 FRAMES = {

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from demur.core.column_sample import sample_from_columns
-from demur.core.columns import listing
+from demur.core.columns import listing, sample_from_columns
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.sources.archives import load_pickle

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur.core.column_sample import sample_from_columns
-from demur.core.columns import guess, listing
+from demur.core.columns import guess, listing, sample_from_columns
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.sources.archives import npz_columns, npz_names, read_pickle

@@ -16,11 +16,12 @@ import numpy.typing as npt
 from demur._arrays import BoolArray, FloatArray
 from demur.cli.options import Command, Names, Size, complete_column, gathered, option
 from demur.cli.output import Progress
-from demur.core.column_sample import ood_rows, sample_from_columns
 from demur.core.columns import (
     check_names,
     listing,
     numbers,
+    ood_rows,
+    sample_from_columns,
 )
 from demur.core.drawing import hashed_order, key_numbers
 from demur.core.sample import Sample

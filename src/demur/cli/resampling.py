@@ -29,7 +29,7 @@ from demur.cli.options import (
     seed_option,
 )
 from demur.cli.output import Progress, caution
-from demur.core.column_sample import ood_rows
+from demur.core.columns import ood_rows
 from demur.core.drawing import RowDraw, share_drawn_together, split
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound

@@ -1,6 +1,7 @@
-"""Columns by name as NumPy arrays, and score columns: names, senses, combinations, thresholds.
+"""Columns by name as NumPy arrays, score columns with their senses, and the sample columns make.
 
-Data frames of any library that narwhals knows are read here; files come here as columns.
+Data frames of any library that narwhals knows are read here; files come here as columns. Columns
+tell which rows are OOD, and the losses of the others.
 
 Every place that weighs scores calls `combine`, and every place that puts a threshold between two
 values calls `midway`: decisions have to agree to the last bit.
@@ -20,11 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from demur import _arrays
-from demur._arrays import FloatArray, IntArray
+from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.errors import InvalidInputError, ReadingWarning
+from demur.losses import Loss, evaluate_loss
 
 if TYPE_CHECKING:
     import narwhals as nw
+
+    from demur.core.sample import Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,3 +371,151 @@ def check_losses(
     alone = not pair and (label is not None or prediction is not None)
     if sum(ways) != 1 or alone:
         raise InvalidInputError("give either loss, or label and prediction, or correct")
+
+
+def sample_from_columns(
+    columns: Columns,
+    scores: Sequence[str],
+    *,
+    loss: str | None = None,
+    correct: str | None = None,
+    label: str | None = None,
+    prediction: str | None = None,
+    loss_function: Loss = "zero_one",
+    ood: str | None = None,
+    weight: str | None = None,
+    confidence: Sequence[str] = (),
+    group: str | None = None,
+) -> Sample:
+    """Build a sample; the columns mean what they mean in `Sample.from_frame`.
+
+    Parameters
+    ----------
+    confidence
+        Those of `scores` in which higher means *less* doubt.
+
+    Examples
+    --------
+    >>> columns = {
+    ...     "conf": np.array([0.9, 0.3, 0.2]),
+    ...     "wrong": np.array([0, 1, 0]),
+    ...     "set": np.array(["id", "id", "svhn"]),
+    ... }
+    >>> sample = sample_from_columns(
+    ...     columns, ["conf"], loss="wrong", ood="set", confidence=["conf"]
+    ... )
+    >>> sample, sample.id_scores[:, 0].tolist()
+    (Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn']), [0.9, 0.3])
+    """
+    from demur.core.sample import Sample
+
+    roles = {"loss": loss, "correct": correct, "label": label, "prediction": prediction}
+    named = [*roles.items(), ("ood", ood), ("weight", weight), ("group", group)]
+    used = [("scores", n) for n in scores] + [(role, n) for role, n in named if n is not None]
+    check_names(list(columns), used, "the table")
+    if not scores:
+        raise InvalidInputError("scores is empty: name the score columns")
+    values = np.column_stack([_score(columns, name, name in confidence) for name in scores])
+    if len(values) == 0:
+        raise InvalidInputError("the table has no rows")
+    is_ood, sets = ood_rows(columns, ood, len(values))
+    id_rows = np.flatnonzero(~is_ood)
+    if len(id_rows) == 0:
+        raise InvalidInputError(f"ood: column {ood!r} marks every row as OOD: no ID row is left")
+    check_losses(loss, correct, label, prediction)
+    if told := loss or correct:
+        argument = "loss" if loss else "correct"
+        if ood is None:
+            _refuse_empty_loss(columns, argument, told)
+        id_loss = numbers(columns, argument, told, rows=id_rows, least=0.0 if loss else None)
+        if correct:
+            strange = id_rows[(id_loss != 0) & (id_loss != 1)]
+            right, what = floats(columns, argument, told), "neither 1 (right) nor 0 (wrong)"
+            refuse_values(argument, told, right, strange, what)
+            id_loss = 1 - id_loss
+    else:
+        for argument, name in (("label", str(label)), ("prediction", str(prediction))):
+            _refuse_empty_class(columns, argument, name, id_rows, known=ood is not None)
+        id_loss = _class_loss(loss_function, columns, str(label), str(prediction), id_rows)
+    weights = None if weight is None else numbers(columns, "weight", weight, least=0.0)
+    return Sample(
+        id_scores=values[id_rows],
+        id_loss=id_loss,
+        ood_scores={name: values[rows] for name, rows in sets.items()},
+        id_weight=None if weights is None else weights[id_rows],
+        ood_weight=None if weights is None else {n: weights[rows] for n, rows in sets.items()},
+        score_names=tuple(scores),
+        confidence=tuple(confidence),
+        id_group=None if group is None else columns[group][id_rows],
+    )
+
+
+def _class_loss(
+    loss: Loss, columns: Columns, label: str, prediction: str, rows: IntArray
+) -> FloatArray:
+    try:
+        return evaluate_loss(loss, columns[label][rows], columns[prediction][rows])
+    except InvalidInputError as error:
+        said = str(error).replace("y_true", f"label: column {label!r}")
+        said = said.replace("y_pred", f"prediction: column {prediction!r}")
+        raise InvalidInputError(said) from None
+
+
+def ood_rows(
+    columns: Columns, name: str | None, length: int
+) -> tuple[BoolArray, dict[str, IntArray]]:
+    """Return which rows are OOD, and the rows of each OOD set by the set's name."""
+    from demur.core.sample import POOLED_NAME
+
+    if name is None:
+        return np.zeros(length, np.bool_), {POOLED_NAME: np.empty(0, np.int64)}
+    column = columns[name]
+    if column.dtype.kind in "biuf":
+        flags = numbers(columns, "ood", name)
+        bad = np.flatnonzero((flags != 0) & (flags != 1))
+        if len(bad):
+            raise InvalidInputError(
+                f"ood: column {name!r}, row {int(bad[0])} is {flags[bad[0]]:g}; "
+                "a flag must be 0 or 1"
+            )
+        return flags == 1, {POOLED_NAME: np.flatnonzero(flags == 1)}
+    labels = np.array(["" if item is None else _text(item) for item in column.tolist()])
+    labels = np.where(np.isin(np.strings.strip(np.strings.lower(labels)), ID_NAMES), "id", labels)
+    is_ood = labels != "id"
+    sets = {str(key): np.flatnonzero(labels == key) for key in np.unique(labels[is_ood])}
+    return is_ood, sets or {POOLED_NAME: np.empty(0, np.int64)}
+
+
+def _score(columns: Columns, name: str, confident: bool) -> FloatArray:
+    """Return a score column as it is."""
+    values = numbers(columns, "scores", name)
+    if confident:
+        # A saved rule reads the raw column, where only +inf has a meaning: always reject.
+        infinite = np.flatnonzero(np.isinf(values))
+        refuse_values("confidence", name, values, infinite, "not a finite confidence")
+        return values
+    refuse_values("scores", name, values, np.flatnonzero(np.isneginf(values)), "not a legal score")
+    return values
+
+
+def _refuse_empty_loss(columns: Columns, argument: str, name: str) -> None:
+    values = floats(columns, argument, name)
+    empty = np.flatnonzero(np.isnan(values))
+    refuse_values(argument, name, values, empty, "not a finite number >= 0", OOD_NEEDS_NO_LOSS)
+
+
+def _refuse_empty_class(
+    columns: Columns, argument: str, name: str, rows: IntArray, *, known: bool
+) -> None:
+    """Refuse ID rows without a class; `known` says whether OOD rows are marked."""
+    values = columns[name][rows].tolist() if columns[name].dtype.kind not in "biu" else []
+    empty = [k for k, value in enumerate(values) if value is None or value == "" or value != value]
+    if empty:
+        raise InvalidInputError(
+            f"{argument}: column {name!r}, row {int(rows[empty[0]])} is empty ({len(empty)} such "
+            f"rows){'' if known else OOD_NEEDS_NO_LOSS}"
+        )
+
+
+def _text(item: Any) -> str:
+    return item.decode(errors="replace") if isinstance(item, bytes) else str(item)

@@ -1,21 +1,29 @@
-"""Scored validation data: ID rows with losses, OOD rows without."""
+"""Scored validation data: ID rows with losses, OOD rows without; and what looks like a mistake.
+
+What looks like a mistake may be meant: it is said, never refused.
+"""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from demur import _arrays
 from demur._arrays import FloatArray
 from demur.core.columns import ScoreColumns
-from demur.errors import InvalidInputError
+from demur.errors import InvalidInputError, LikelyMistakeWarning
 from demur.losses import Loss, evaluate_loss
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
+
+    from demur.core.models import RejectionModel
+
 
 POOLED_NAME = "ood"
 
@@ -205,8 +213,7 @@ class Sample:
         >>> Sample.from_frame(frame, "msp", loss="wrong", ood="set")
         Sample(n_id=2, n_ood=1, scores=1, ood_sets=['svhn'])
         """
-        from demur.core.column_sample import sample_from_columns
-        from demur.core.columns import frame_columns
+        from demur.core.columns import frame_columns, sample_from_columns
 
         if not isinstance(scores, (str, Sequence)):
             raise InvalidInputError(f"scores must be names of columns, got {scores!r}")
@@ -412,3 +419,143 @@ def _weight(name: str, weight: Any, length: int) -> FloatArray | None:
     if not np.isfinite(array.sum()):
         raise InvalidInputError(f"{name} adds up to more than a float can hold")
     return array
+
+
+# Rows of each kind that are compared, and the least that say anything.
+_LOOKED_AT, _LEAST = 500, 20
+# How many standard errors an area must lie below one half.
+_SURELY = 4.0
+
+
+class Mistake(NamedTuple):
+    """A likely mistake, for programs and for people."""
+
+    kind: str
+    """``"confidence"``, ``"correct"``, ``"swapped"`` or ``"per cent"``."""
+    column: str | None
+    text: str
+
+
+def likely_mistakes(sample: Sample, model: RejectionModel | None = None) -> list[Mistake]:
+    """Return what looks like a mistake: a confidence as doubt, *correct* as loss, sides swapped.
+
+    A few hundred rows of each kind are looked at, whatever the size of the sample. Of a model:
+    bounds on the selective risk that look like per cent.
+    """
+    losses = _some(sample.id_loss)
+    zero_one = bool(((losses == 0) | (losses == 1)).all())
+    mostly_wrong = zero_one and len(losses) >= _LEAST and float(losses.mean()) > 0.5
+    found = [] if model is None else _in_per_cent(sample, model)
+    if mostly_wrong:
+        found.append(
+            Mistake(
+                "correct",
+                None,
+                f"{losses.mean():.0%} of the losses are 1: a loss is 1 where the prediction is "
+                "wrong; did you pass a column that is 1 where it is correct?",
+            )
+        )
+    areas = [_areas(sample, column) for column in range(sample.columns.count)]
+    foreign_below = [against_ood is not None and against_ood.below for against_ood, _ in areas]
+    # Where no errors tell, sides that are swapped are one mistake, two senses are two.
+    unknown = len(areas) > 1 and all(errors is None for _, errors in areas)
+    if foreign_below and all(foreign_below) and (mostly_wrong or unknown or _errors_above(areas)):
+        shown = ", ".join(f"{ood.value:.2f}" for ood, _ in areas if ood is not None)
+        found.append(
+            Mistake(
+                "swapped",
+                None,
+                f"OOD rows have less doubt than ID rows in every score (AUROC {shown}): are the ID "
+                "and the OOD rows swapped?"
+                + " Or are both scores the other way round (confidence=, --confidence)?"
+                * unknown,
+            )
+        )
+        return found
+    return found + [m for k, area in enumerate(areas) if (m := _reversed(sample, k, *area))]
+
+
+def warn_of_mistakes(sample: Sample, model: RejectionModel, *, stacklevel: int) -> None:
+    """Warn of each likely mistake."""
+    for mistake in likely_mistakes(sample, model):
+        warnings.warn(LikelyMistakeWarning(mistake.text), stacklevel=stacklevel + 1)
+
+
+def _in_per_cent(sample: Sample, model: RejectionModel) -> list[Mistake]:
+    """Return the bounds above 1 on the selective risk, if no loss is above 1."""
+    above = [b for b in model.bounds if b.quantity == "selective_risk" and b.share > 1]
+    if not above or sample.id_loss.max(initial=0.0) > 1:
+        return []
+    value = float(above[0].share)
+    return [
+        Mistake(
+            "per cent",
+            None,
+            f"a selective risk of at most {value:g} asks for nothing, as no loss is above 1: did "
+            f"you mean {value / 100:g} ({value:g}%)?",
+        )
+    ]
+
+
+class _Area(NamedTuple):
+    """The chance that a row of one kind has more doubt than a row of another."""
+
+    value: float
+    below: bool
+    """Whether it surely is below one half."""
+
+
+def _areas(sample: Sample, column: int) -> tuple[_Area | None, _Area | None]:
+    """Return the AUROC of a score against OOD rows, and against errors."""
+    sign = sample.columns.signs[column]
+    own, foreign = sign * _some(sample.id_scores[:, column]), _some(sample.ood_scores[:, column])
+    against_ood = _area(sign * foreign, own)
+    if against_ood is not None and not against_ood.below:
+        # One area that is not below one half settles it: the other is not needed.
+        return against_ood, None
+    wrong = _some(sample.id_loss) > 0
+    return against_ood, _area(own[wrong], own[~wrong])
+
+
+def _area(more: FloatArray, less: FloatArray) -> _Area | None:
+    if min(len(more), len(less)) < _LEAST:
+        return None
+    # Looking up values in their order is several times faster.
+    ordered, more = np.sort(less), np.sort(more)
+    below = np.searchsorted(ordered, more) + np.searchsorted(ordered, more, side="right")
+    value = int(below.sum()) / (2 * len(less) * len(more))
+    error = math.sqrt((1 / len(more) + 1 / len(less)) / 12)
+    return _Area(value, value < 0.5 - _SURELY * error)
+
+
+def _errors_above(areas: list[tuple[_Area | None, _Area | None]]) -> bool:
+    errors = [area for _, area in areas if area is not None]
+    return bool(errors) and all(area.value > 0.5 for area in errors)
+
+
+def _reversed(
+    sample: Sample, column: int, against_ood: _Area | None, against_errors: _Area | None
+) -> Mistake | None:
+    """Return the mistake of a score that is lower wherever there is more to doubt."""
+    known = [area for area in (against_ood, against_errors) if area is not None]
+    if not known or not all(area.below for area in known):
+        return None
+    names = sample.columns.names
+    name = f"score {column + 1}" if names is None else repr(names[column])
+    told = "a confidence" if sample.columns.signs[column] > 0 else "a doubt"
+    seen = " and ".join(
+        f"{what} ({area.value:.2f})"
+        for what, area in (("OOD rows", against_ood), ("errors", against_errors))
+        if area is not None
+    )
+    return Mistake(
+        "confidence",
+        None if names is None else names[column],
+        f"{name} points the other way: its AUROC is below one half for {seen}. Is it {told}? Then "
+        "say so (confidence=, --confidence)",
+    )
+
+
+def _some(values: FloatArray) -> FloatArray:
+    """Return some hundred values spread over all of them."""
+    return values[:: max(1, len(values) // _LOOKED_AT)][:_LOOKED_AT]

@@ -40,12 +40,11 @@ import numpy as np
 
 from demur._arrays import NUMBER, FloatArray, check_kind, seeded, takes
 from demur.core.card import Card
-from demur.core.column_sample import warn_of_mistakes
 from demur.core.models import RejectionModel
 from demur.core.program import Number, refuse_unknown_parts
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
-from demur.core.sample import Sample
+from demur.core.sample import Sample, warn_of_mistakes
 from demur.core.wording import bound_text, formula
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.bound_tests import Requirement, Sizes, asked_text, refuse_unprovable

@@ -17,14 +17,13 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, check_kind, seeded
 from demur.core.card import Card
-from demur.core.column_sample import warn_of_mistakes
 from demur.core.columns import combine, midway
 from demur.core.models import RejectionModel, check_model
 from demur.core.points import Points
 from demur.core.program import Program
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
-from demur.core.sample import Sample
+from demur.core.sample import Sample, warn_of_mistakes
 from demur.core.wording import point_text, rule_text
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.splits import Seed

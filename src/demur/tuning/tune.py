@@ -16,14 +16,13 @@ import numpy as np
 from demur._arrays import FloatArray, IntArray
 from demur._kernels import exact, reference
 from demur.core.card import Card
-from demur.core.column_sample import likely_mistakes, warn_of_mistakes
 from demur.core.columns import combine, midway
 from demur.core.models import RejectionModel, check_model
 from demur.core.points import Points
 from demur.core.program import Program
 from demur.core.rates import AcceptedMasses, OperatingPoint, evaluate, operating_point
 from demur.core.rule import BoxRule, Rule
-from demur.core.sample import Sample
+from demur.core.sample import Sample, likely_mistakes, warn_of_mistakes
 from demur.core.source import ScoreSource
 from demur.errors import DemurError, InvalidInputError
 from demur.tuning.boxes import Box, BoxFinder

@@ -53,14 +53,13 @@ from demur._kernels.engines import engine
 from demur._kernels.numpy_engine.bounds import Best
 from demur._kernels.numpy_engine.boxes import SIGNS
 from demur.core.card import Card
-from demur.core.column_sample import likely_mistakes, warn_of_mistakes
 from demur.core.fingerprint import sides_of
 from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Program, Totals
 from demur.core.rates import OperatingPoint, tally_point
 from demur.core.rule import BoxRule, Rule
-from demur.core.sample import Sample
+from demur.core.sample import Sample, likely_mistakes, warn_of_mistakes
 from demur.core.source import Histogram, Measure, Overview, ScoreSource
 from demur.errors import InvalidInputError
 from demur.tuning.boxes import Box
