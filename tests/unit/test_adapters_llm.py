@@ -1,15 +1,22 @@
-"""Logs of language models, written by the packages themselves where these are installed."""
+"""Logs of language models: files that the packages wrote, and such as could be mistaken.
+
+`tests/data/llm` has files of lm-eval 0.4.13, inspect-ai 0.3.285, lm-polygraph 0.7.0 and uqlm
+0.6.7, written by `tests/support/llm_packages.py`; where a package is installed, it does so anew.
+"""
 
 import collections
+import functools
 import json
 import os
 import pickle
+import warnings
 import zipfile
+from pathlib import Path
 
+import llm_packages
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 import demur as dm
 from demur.adapters.llm import (
@@ -19,6 +26,115 @@ from demur.adapters.llm import (
     read_polygraph,
     read_uqlm,
 )
+
+DATA = Path(__file__).parents[1] / "data" / "llm"
+
+
+@pytest.fixture(scope="module", params=["stored", "written now"])
+def written(request, tmp_path_factory):
+    """Return where files of a package are, as they are stored or as it writes them now."""
+
+    @functools.cache
+    def folder(package):
+        if request.param == "stored":
+            return DATA
+        pytest.importorskip(package)
+        place = tmp_path_factory.mktemp(package)
+        with warnings.catch_warnings():
+            # What they say of each other is not about demur.
+            warnings.simplefilter("ignore")
+            getattr(llm_packages, package)(place)
+        return place
+
+    return folder
+
+
+def test_choices_of_lm_eval(written):
+    folder = written("lm_eval")
+    asked = llm_packages.QUESTIONS
+    # A space stands between question and answer.
+    said = [
+        np.array([llm_packages.log_probability(question, f" {one}") for one in choices])
+        for question, choices, _, _ in asked
+    ]
+    wrong = [
+        float(np.argmax(one) != gold) for one, (_, _, gold, _) in zip(said, asked, strict=True)
+    ]
+    assert 0 < sum(wrong) < len(wrong)
+    for name in ("choices", "mutual"):
+        columns = read_lm_eval(folder / f"lm_eval_{name}.jsonl", metric="acc")
+        assert columns["doc_id"].tolist() == [0, 1, 2, 3]
+        assert columns["loss"].tolist() == wrong
+        assert columns["distance"].tolist() == [distance for *_, distance in asked]
+        np.testing.assert_allclose(columns["surprise"], [-one.max() for one in said], rtol=1e-12)
+        shares = [1 - (np.exp(one) / np.exp(one).sum()).max() for one in said]
+        np.testing.assert_allclose(columns["msp"], shares, rtol=1e-12)
+
+
+def test_filters_of_lm_eval(written):
+    path = written("lm_eval") / "lm_eval_filters.jsonl"
+    # "Paris it is" is the right answer to one question, if one looks for a name only.
+    losses = {
+        name: read_lm_eval(path, metric="exact_match", filter=name)["loss"].tolist()
+        for name in ("strict", "loose")
+    }
+    assert losses == {"strict": [1, 1, 1, 1], "loose": [0, 1, 1, 1]}
+    with pytest.raises(dm.InvalidInputError, match="several filters, 'strict', 'loose': say which"):
+        read_lm_eval(path, metric="exact_match")
+    with pytest.raises(dm.InvalidInputError, match="no filter 'none'; there is 'strict'"):
+        read_lm_eval(path, metric="exact_match", filter="none")
+
+
+@pytest.mark.parametrize("kind", ["eval", "json"])
+def test_logs_of_inspect(written, kind):
+    path = written("inspect_ai") / f"inspect_ai.{kind}"
+    columns = read_inspect(path, scorer="right_and_surprise")
+    assert columns["id"].tolist() == ["q0", "q1", "q2"]
+    assert columns["loss"].tolist() == [0.0, 0.0, 1.0]
+    assert columns["distance"].tolist() == [distance for *_, distance in llm_packages.QUESTIONS[:3]]
+    expected = [-np.mean(values) for _, values in llm_packages.ANSWERS]
+    np.testing.assert_allclose(columns["surprise"], expected, rtol=1e-12)
+    with pytest.raises(
+        dm.InvalidInputError, match="several scorers, 'right_and_surprise', 'match'"
+    ):
+        read_inspect(path)
+
+
+def test_a_question_that_ended_in_an_error(tmp_path):
+    pytest.importorskip("inspect_ai")
+    llm_packages.inspect_ai(tmp_path, failing=True)
+    for kind in ("eval", "json"):
+        path = tmp_path / f"inspect_ai.{kind}"
+        with pytest.raises(dm.InvalidInputError, match=r"'q3': no score, .*no answer in time"):
+            read_inspect(path, scorer="match")
+        kept = read_inspect(path, scorer="match", unscored="skip")
+        assert kept["id"].tolist() == ["q0", "q1", "q2"]
+
+
+def test_estimates_that_polygraph_saved(written):
+    folder = written("lm_polygraph")
+    columns = read_polygraph(folder / "lm_polygraph.man")
+    in_memory = json.loads((folder / "lm_polygraph.json").read_text())
+    assert {name: column.tolist() for name, column in columns.items()} == in_memory
+    assert columns["Accuracy"].tolist() == [0, 1, 0, 0]
+    assert set(columns) == {"Accuracy", "MaximumSequenceProbability", "MeanTokenEntropy"}
+
+
+def test_confidences_of_uqlm(written):
+    answers = llm_packages.ANSWERS
+    if written("uqlm") == DATA:
+        columns = read_uqlm(pd.read_json(DATA / "uqlm.json"))
+    else:
+        columns = read_uqlm(llm_packages.uqlm_result())
+    assert columns["response"].tolist() == [text for text, _ in answers]
+    means = [np.exp(np.mean(values)) for _, values in answers]
+    np.testing.assert_allclose(columns["sequence_probability"], means, rtol=1e-9)
+    least = [np.exp(min(values)) for _, values in answers]
+    np.testing.assert_allclose(columns["min_probability"], least, rtol=1e-9)
+    names = ["sequence_probability", "min_probability"]
+    sample = answers_sample(columns | {"loss": [0, 0, 1]}, None, names, confidence=names)
+    # Confidences weigh negative: the wrong answer is the one to leave out.
+    assert dm.tune(sample, dm.TprFprModel(0.6)).rule.accept(columns).tolist() == [True, True, False]
 
 
 def lm_eval_line(number, acc, likelihoods, **doc):
@@ -87,29 +203,6 @@ def test_lines_that_are_something_else(tmp_path, text, says):
         read_lm_eval(tmp_path / "s.jsonl", metric="acc")
 
 
-def test_lm_eval_itself(tmp_path):
-    tracker = pytest.importorskip("lm_eval.loggers.evaluation_tracker")
-    keeper = tracker.EvaluationTracker(output_path=str(tmp_path))
-    keeper.general_config_tracker.model_name_sanitized = "model"
-    keeper.date_id = "today"
-    samples = [
-        {
-            **{"doc_id": k, "doc": {"question": "?"}, "target": 0, "filter": "none"},
-            "arguments": [("?", " a"), ("?", " b")],
-            "resps": [[(-0.25 - k, False)], [(-2.0, False)]],
-            "filtered_resps": [(-0.25 - k, False), (-2.0, False)],
-            **{"acc": float(k == 0), "metrics": ["acc"], "doc_hash": "", "prompt_hash": ""},
-            "target_hash": "",
-        }
-        for k in range(2)
-    ]
-    keeper.save_results_samples("boolq", samples)
-    (path,) = tmp_path.rglob("samples_boolq_*.jsonl")
-    columns = read_lm_eval(path, metric="acc")
-    assert columns["loss"].tolist() == [0.0, 1.0]
-    assert columns["surprise"].tolist() == [0.25, 1.25]
-
-
 def inspect_log(*samples):
     return {"version": 2, "status": "success", "samples": list(samples)}
 
@@ -149,45 +242,54 @@ def test_several_scorers_are_not_guessed(tmp_path):
         read_inspect(tmp_path / "log.json", scorer="exact")
 
 
-@pytest.mark.parametrize("kind", ["json", "eval"])
-def test_inspect_itself(tmp_path, kind):
-    log = pytest.importorskip("inspect_ai.log")
-    scorer = pytest.importorskip("inspect_ai.scorer")
-    samples = [
-        log.EvalSample(
-            id=k,
-            epoch=1,
-            input="?",
-            target="a",
-            metadata={"distance": 0.5 * k},
-            scores={"match": scorer.Score(value=value, metadata={"surprise": 0.1 * k})},
-        )
-        for k, value in enumerate(["C", "I"])
-    ]
-    spec = log.EvalSpec(
-        created="2026-11-18T00:00:00+00:00",
-        task="qa",
-        dataset=log.EvalDataset(),
-        model="mockllm/model",
-        config=log.EvalConfig(),
-    )
-    path = tmp_path / f"log.{kind}"
-    log.write_eval_log(log.EvalLog(eval=spec, samples=samples), str(path))
-    columns = read_inspect(path)
-    assert columns["loss"].tolist() == [0.0, 1.0]
-    assert columns["distance"].tolist() == [0.0, 0.5]
-    assert columns["surprise"].tolist() == [0.0, 0.1]
+def test_samples_without_a_score(tmp_path):
+    failed = graded(1, "C") | {"scores": {}, "error": {"message": "no answer in time"}}
+    (tmp_path / "log.json").write_text(json.dumps(inspect_log(graded(0, "C"), failed)))
+    with pytest.raises(dm.InvalidInputError, match=r"'q1': no score, no answer in time; run it"):
+        read_inspect(tmp_path / "log.json")
+    assert read_inspect(tmp_path / "log.json", unscored="skip")["id"].tolist() == ["q0"]
+    with pytest.raises(dm.InvalidInputError, match="'refuse' or 'skip'"):
+        read_inspect(tmp_path / "log.json", unscored="keep")
+
+
+def test_names_of_a_doc_do_not_replace_those_of_the_reader(tmp_path):
+    line = lm_eval_line(4, 1.0, [-1.0, -3.0], loss=0.7, doc_id=9, surprise=5)
+    columns = read_lm_eval(write_lines(tmp_path / "s.jsonl", [line]), metric="acc")
+    assert (columns["loss"], columns["doc_id"], columns["surprise"]) == (0.0, 4, 1.0)
+    sample = graded(0, "C", loss=0.7, epoch=4)
+    (tmp_path / "log.json").write_text(json.dumps(inspect_log(sample)))
+    columns = read_inspect(tmp_path / "log.json")
+    assert (columns["loss"], columns["epoch"]) == (0.0, 1.0)
+
+
+def test_damaged_logs_of_inspect(tmp_path):
+    content = bytearray((DATA / "inspect_ai.eval").read_bytes())
+    with zipfile.ZipFile(DATA / "inspect_ai.eval") as archive:
+        info = archive.getinfo("samples/q1_epoch_1.json")
+        # Packed by Zstandard, which zipfile reads from Python 3.14 on.
+        assert info.compress_type == 93
+    content[info.header_offset + 30 + len(info.filename) + 40] ^= 255
+    path = tmp_path / "log.eval"
+    path.write_bytes(content)
+    with pytest.raises(dm.InvalidInputError, match=r"log\.eval': samples/q1_epoch_1\.json: "):
+        read_inspect(path, scorer="match")
+    path.write_bytes(content[:2000])
+    with pytest.raises(dm.InvalidInputError, match=r"log\.eval': it is neither text nor a whole"):
+        read_inspect(path, scorer="match")
 
 
 def polygraph_file(path, **more):
     """What lm-polygraph 0.7 saves: dicts that make lists, keys of two names."""
+    torch = pytest.importorskip("torch")
+
     metrics = collections.defaultdict(list)
     metrics["sequence", "Accuracy"] = [np.float64(1.0), 0.0, 1.0]
     estimations = collections.defaultdict(list)
     estimations["sequence", "MaximumSequenceProbability"] = np.array([0.5, 3.0, 0.25])
     estimations["token", "MaximumTokenProbability"] = [0.1] * 17
     stats = {"greedy_texts": ["a", "b", "c"], "greedy_tokens": [[1, 2], [3], [4]]} | more
-    stored = {"state": "finished", "metrics": {}, "stats": stats}
+    judged = {("sequence", "MaximumSequenceProbability", "Accuracy", "prr"): np.float64(0.5)}
+    stored = {"state": "finished", "metrics": judged, "stats": stats}
     torch.save(stored | {"gen_metrics": metrics, "estimations": estimations}, path)
     return path
 
@@ -200,14 +302,12 @@ def test_estimates_of_polygraph(tmp_path):
     }
 
 
-def test_polygraph_itself(tmp_path):
-    manager = pytest.importorskip("lm_polygraph.utils.manager").UEManager
-    saved = manager.__new__(manager)
-    saved.state, saved.metrics, saved.stats = "finished", {}, collections.defaultdict(list)
-    saved.gen_metrics = collections.defaultdict(list, {("sequence", "Accuracy"): [1.0, 0.0]})
-    saved.estimations = collections.defaultdict(list, {("sequence", "Perplexity"): [0.2, 1.4]})
-    saved.save(str(tmp_path / "ue.man"))
-    assert read_polygraph(tmp_path / "ue.man")["Perplexity"].tolist() == [0.2, 1.4]
+def test_tensors_beside_the_estimates_are_left_out(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    more = {"embeddings": [torch.ones(3, 2), torch.ones(2, dtype=torch.bfloat16)]}
+    columns = read_polygraph(polygraph_file(tmp_path / "ue.man", **more))
+    assert columns["Accuracy"].tolist() == [1.0, 0.0, 1.0]
 
 
 class Harmful:
@@ -244,14 +344,6 @@ def test_files_that_are_not_of_torch(tmp_path, content):
     (tmp_path / "ue.man").write_bytes(content)
     with pytest.raises(dm.InvalidInputError, match=r"ue\.man"):
         read_polygraph(tmp_path / "ue.man")
-
-
-def test_uqlm_itself():
-    results = pytest.importorskip("uqlm.utils.results")
-    data = {"responses": ["a", "b"], "prompts": ["?", "??"], "semantic_negentropy": [0.9, 0.2]}
-    columns = read_uqlm(results.UQResult({"data": data, "metadata": {}}))
-    assert columns["semantic_negentropy"].tolist() == [0.9, 0.2]
-    assert columns["response"].tolist() == ["a", "b"]
 
 
 def test_a_frame_like_that_of_uqlm_is_tuned_by_its_confidences():

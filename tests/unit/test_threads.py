@@ -1,5 +1,8 @@
 """Many threads tune at once, each as if alone; vectors of any width find the same."""
 
+import subprocess
+import sys
+import sysconfig
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +68,19 @@ def test_other_threads_go_on_during_a_search(monkeypatch):
         time.sleep(0.001)
         turns += 1
     assert turns > 5
+
+
+@needs_compiled
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this CPython has the lock"
+)
+def test_the_engine_leaves_the_lock_off():
+    code = "import sys, demur._kernels._engine; print(sys._is_gil_enabled())"
+    # CPython warns when a module makes it take the lock.
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
 
 
 @needs_compiled

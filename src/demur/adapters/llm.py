@@ -13,15 +13,15 @@ import math
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from demur.core.columns import listing, sample_from_columns
 from demur.core.sample import Sample
-from demur.errors import InvalidInputError
-from demur.sources.archives import load_pickle
+from demur.errors import InvalidInputError, MissingExtraError
+from demur.sources.archives import load_pickle, read_member
 from demur.sources.files import check_input
 
 __all__ = ["answers_sample", "read_inspect", "read_lm_eval", "read_polygraph", "read_uqlm"]
@@ -91,17 +91,20 @@ def _named_sets(unanswerable: Mapping[str, Any] | None) -> dict[str, Mapping[str
     return {"unanswerable": unanswerable}
 
 
-def read_lm_eval(path: Path, *, metric: str) -> Columns:
+def read_lm_eval(path: Path, *, metric: str, filter: str | None = None) -> Columns:
     """Return the columns of ``samples_<task>_<date>.jsonl`` of lm-evaluation-harness.
 
     ``doc_id``; ``loss``, one minus the metric; numbers of ``doc`` by their names. Of questions
     with given answers also two doubts: ``msp``, one minus the largest probability among the
-    choices, and ``surprise``, minus the log probability of the chosen one.
+    choices, and ``surprise``, minus the log probability of the most probable one.
 
     Parameters
     ----------
     metric
         The metric to take, between 0 and 1, such as ``"acc"`` or ``"exact_match"``.
+    filter
+        Which of the task's filters counts, if it has several: the file then holds every answer
+        once for each.
 
     Examples
     --------
@@ -115,26 +118,46 @@ def read_lm_eval(path: Path, *, metric: str) -> Columns:
     ([0.0], [0.1192], [0.5])
     """
     rows = []
-    for number, line in enumerate(_json_lines(path)):
+    for number, line in enumerate(_filtered(path, filter)):
         if metric not in line:
             metrics = line.get("metrics") or [k for k, v in line.items() if _is_number(v)]
             raise InvalidInputError(
                 f"{os.fspath(path)!r}, row {number}: no metric {metric!r}; there are "
                 f"{listing([str(one) for one in metrics])}"
             )
-        row = {"doc_id": line.get("doc_id", number), LOSS: 1 - _unit(path, number, line[metric])}
-        row |= _numbers(line.get("doc"))
-        likelihoods = _log_likelihoods(line.get("filtered_resps"))
+        row = _numbers(line.get("doc"))
+        row |= {"doc_id": line.get("doc_id", number), LOSS: 1 - _unit(path, number, line[metric])}
+        likelihoods = _log_likelihoods(line)
         if likelihoods is not None:
             row |= _choice_doubts(likelihoods)
         rows.append(row)
     return _table(path, rows)
 
 
-def _log_likelihoods(answers: Any) -> npt.NDArray[np.float64] | None:
+def _filtered(path: Path, wanted: str | None) -> list[dict[str, Any]]:
+    """Return the lines of one filter: each holds the same answers, read in another way."""
+    lines = list(_json_lines(path))
+    names = list(dict.fromkeys(str(line.get("filter")) for line in lines))
+    if wanted is None and len(names) > 1:
+        raise InvalidInputError(
+            f"{os.fspath(path)!r} has every answer by several filters, {listing(names)}: say "
+            "which by filter="
+        )
+    if wanted is not None and lines and wanted not in names:
+        raise InvalidInputError(
+            f"{os.fspath(path)!r} has no filter {wanted!r}; there is {listing(names)}"
+        )
+    return [line for line in lines if wanted in (None, str(line.get("filter")))]
+
+
+def _log_likelihoods(line: Mapping[str, Any]) -> npt.NDArray[np.float64] | None:
     """Return the log probability of each choice, of answers that are (number, is greedy) each."""
+    answers = line.get("filtered_resps")
     if not isinstance(answers, list) or len(answers) < 2:
         return None
+    if "acc_mutual_info" in (line.get("metrics") or ()):
+        # The second half are the choices without the question.
+        answers = answers[: len(answers) // 2]
     try:
         return np.array([float(answer[0]) for answer in answers])
     except (TypeError, ValueError, IndexError, KeyError):
@@ -149,17 +172,22 @@ def _choice_doubts(likelihoods: npt.NDArray[np.float64]) -> dict[str, float]:
     return {"msp": others / (1 + others), "surprise": -float(likelihoods[best])}
 
 
-def read_inspect(path: Path, *, scorer: str | None = None) -> Columns:
+def read_inspect(
+    path: Path, *, scorer: str | None = None, unscored: Literal["refuse", "skip"] = "refuse"
+) -> Columns:
     """Return the columns of a log of inspect-ai, ``.eval`` or ``.json``.
 
     ``id``, ``epoch``; ``loss``, from the scorer's value (C, P, I and N are 0, .5, 1 and 1, a
     number or a truth value is one minus itself); numbers of the metadata of samples and scores,
-    by their names.
+    by their names. Rows of one id in several epochs are not independent.
 
     Parameters
     ----------
     scorer
         Which scorer counts, if there are several.
+    unscored
+        What to do about samples without any score, which ended in an error: refuse the log, or
+        leave them out.
 
     Examples
     --------
@@ -169,46 +197,69 @@ def read_inspect(path: Path, *, scorer: str | None = None) -> Columns:
     >>> with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
     ...     _ = file.write(json.dumps({"samples": [sample]}))
     >>> {name: column.tolist() for name, column in read_inspect(file.name).items()}
-    {'id': ['1'], 'epoch': [1.0], 'loss': [0.0], 'distance': [0.3], 'surprise': [0.1]}
+    {'distance': [0.3], 'surprise': [0.1], 'id': ['1'], 'epoch': [1.0], 'loss': [0.0]}
     """
+    if unscored not in ("refuse", "skip"):
+        raise InvalidInputError(f"unscored must be 'refuse' or 'skip', got {unscored!r}")
     rows = []
     for number, sample in enumerate(_inspect_samples(path)):
         scores = sample.get("scores") or {}
-        if scorer is None and len(scores) > 1:
-            raise InvalidInputError(
-                f"{os.fspath(path)!r} has several scorers, {listing(list(scores))}: say which "
-                "by scorer="
+        if scores:
+            score = scores[_scorer(path, sample, scorer)]
+            rows.append(
+                {
+                    **_numbers(sample.get("metadata")),
+                    **_numbers(score.get("metadata")),
+                    "id": str(sample.get("id", number)),
+                    "epoch": float(sample.get("epoch", 1)),
+                    LOSS: _inspect_loss(path, number, score.get("value")),
+                }
             )
-        name = scorer if scorer is not None else next(iter(scores), None)
-        if name not in scores:
+        elif unscored == "refuse":
+            error = sample.get("error") or {}
             raise InvalidInputError(
-                f"{os.fspath(path)!r}, sample {sample.get('id')!r}: no score of {name!r}; there "
-                f"is {listing(list(scores))}"
+                f"{os.fspath(path)!r}, sample {sample.get('id')!r}: no score, "
+                f"{error.get('message', 'and no error either')}; run it again, or leave out such "
+                "samples by unscored='skip'"
             )
-        score = scores[name]
-        rows.append(
-            {
-                "id": str(sample.get("id", number)),
-                "epoch": float(sample.get("epoch", 1)),
-                LOSS: _inspect_loss(path, number, score.get("value")),
-                **_numbers(sample.get("metadata")),
-                **_numbers(score.get("metadata")),
-            }
-        )
     return _table(path, rows)
+
+
+def _scorer(path: Path, sample: Mapping[str, Any], wanted: str | None) -> str:
+    """Return the name of the score that counts."""
+    names = [str(name) for name in sample["scores"]]
+    if wanted is None and len(names) > 1:
+        raise InvalidInputError(
+            f"{os.fspath(path)!r} has several scorers, {listing(names)}: say which by scorer="
+        )
+    if wanted is not None and wanted not in names:
+        raise InvalidInputError(
+            f"{os.fspath(path)!r}, sample {sample.get('id')!r}: no score of {wanted!r}; there "
+            f"is {listing(names)}"
+        )
+    return wanted or names[0]
 
 
 def _inspect_samples(path: Path) -> Iterator[dict[str, Any]]:
     check_input(path)
     if not zipfile.is_zipfile(path):
-        with open(path, encoding="utf-8") as file:
-            log = _parsed(path, file.read())
+        log = _parsed(path, "".join(_text_lines(path)))
         yield from log.get("samples") or []
         return
     with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.startswith("samples/")]
-        for name in names:
-            yield _parsed(path, archive.read(name).decode("utf-8"))
+        for name in archive.namelist():
+            if name.startswith("samples/"):
+                yield _parsed(path, _member(path, archive, name))
+
+
+def _member(path: Path, archive: zipfile.ZipFile, name: str) -> str:
+    try:
+        return read_member(archive, name).decode("utf-8")
+    except MissingExtraError:
+        raise
+    except Exception as error:
+        # A damaged archive can fail in any way at all.
+        raise InvalidInputError(f"cannot read {os.fspath(path)!r}: {name}: {error}") from None
 
 
 def _inspect_loss(path: Path, number: int, value: Any) -> float:
@@ -301,10 +352,19 @@ def read_uqlm(result: Any) -> Columns:
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
     check_input(path)
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            if line.strip():
-                yield _parsed(path, line)
+    for line in _text_lines(path):
+        if line.strip():
+            yield _parsed(path, line)
+
+
+def _text_lines(path: Path) -> Iterator[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            yield from file
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"cannot read {os.fspath(path)!r}: it is neither text nor a whole archive ({error})"
+        ) from None
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:

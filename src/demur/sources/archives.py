@@ -13,6 +13,7 @@ say 60 tuples of which each holds the one before twice. Nothing here visits a co
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import zipfile
@@ -24,11 +25,12 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from demur.errors import InvalidInputError
+from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.files import check_input
 
 # An array that takes more than the first and so many times its packed size is taken for a trap.
 _UNPACKED, _RATIO = 2**30, 200
+_ZSTD = 93
 
 
 def npz_names(path: str | os.PathLike[str]) -> list[str]:
@@ -62,7 +64,7 @@ def npz_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str,
 def _array(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
     """Read an array, if the archive holds as many bytes as its header speaks of."""
     info = archive.getinfo(f"{name}.npy")
-    if info.file_size > max(_UNPACKED, _RATIO * info.compress_size):
+    if _is_trap(info):
         raise ValueError(
             f"array {name!r} unpacks to {info.file_size} bytes, more than 1 GiB and than "
             f"{_RATIO} times its packed size: save it with numpy.savez, unpacked"
@@ -86,6 +88,35 @@ def _array(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
             )
     with archive.open(info) as member:
         return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+
+
+def _is_trap(info: zipfile.ZipInfo) -> bool:
+    return info.file_size > max(_UNPACKED, _RATIO * info.compress_size)
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Return a member of a zip archive; also one packed by Zstandard, new to Python in 3.14."""
+    info = archive.getinfo(name)
+    if _is_trap(info):
+        raise ValueError(f"{name!r} unpacks to {info.file_size} bytes, far more than it holds")
+    try:
+        return archive.read(info)
+    except NotImplementedError:
+        if info.compress_type != _ZSTD:
+            raise
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise MissingExtraError("pyarrow", "files") from None
+    packed = copy.copy(info)
+    packed.compress_type, packed.file_size = zipfile.ZIP_STORED, info.compress_size
+    # The check sum is that of the unpacked bytes.
+    packed.CRC = None  # type: ignore[assignment]
+    stream = pa.CompressedInputStream(pa.BufferReader(archive.read(packed)), "zstd")
+    content: bytes = stream.read(info.file_size + 1)
+    if len(content) != info.file_size or zlib.crc32(content) != info.CRC:
+        raise ValueError(f"{name!r} is damaged")
+    return content
 
 
 def write_npz(file: BinaryIO, columns: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -217,7 +248,7 @@ class _NoBytes(bytes):
 
 
 class _Skipped:
-    """Stands in for what is left unread: the accuracy tensors that OpenOOD stores beside."""
+    """Stands in for what is left unread: tensors, which OpenOOD and lm-polygraph store beside."""
 
     def __new__(cls, *ignored: Any) -> _Skipped:
         return super().__new__(cls)
@@ -226,27 +257,25 @@ class _Skipped:
         pass
 
 
-def _list_since_mark(reader: Any) -> None:
-    """Take the step of the opcode TUPLE, but make a list."""
-    items = reader.pop_mark()
-    reader.append(items)
+def _texts_or_list(items: list[Any]) -> Any:
+    """Keep a tuple of texts: it may be a key, and its hash is quick. Of any other make a list."""
+    return tuple(items) if items and all(type(item) is str for item in items) else items
 
 
-def _list_of(length: int) -> Callable[[Any], None]:
-    """Return the step of an opcode for tuples of this length, which makes a list."""
+def _since_mark(unpickler: Any) -> None:
+    """Take the step of the opcode TUPLE."""
+    items = unpickler.pop_mark()
+    unpickler.append(_texts_or_list(items))
 
-    def step(reader: Any) -> None:
-        start = len(reader.stack) - length
-        reader.stack[start:] = [reader.stack[start:]]
+
+def _of_length(length: int) -> Callable[[Any], None]:
+    """Return the step of an opcode for tuples of this length."""
+
+    def step(unpickler: Any) -> None:
+        start = len(unpickler.stack) - length
+        unpickler.stack[start:] = [_texts_or_list(unpickler.stack[start:])]
 
     return step
-
-
-def _pair_of_names_or_list(unpickler: Any) -> None:
-    """Keep a pair of texts a tuple: it may be a key, and its hash is quick."""
-    pair = unpickler.stack[-2:]
-    named = all(type(part) is str for part in pair)
-    unpickler.stack[-2:] = [tuple(pair) if named else pair]
 
 
 class _DefaultDict(dict[Any, Any]):
@@ -257,10 +286,10 @@ class _DefaultDict(dict[Any, Any]):
 
 
 class _Unpickler(pickle._Unpickler):
-    """An unpickler that knows a handful of names, imports nothing and makes no tuples.
+    """An unpickler that knows a handful of names, imports nothing and makes tuples of texts only.
 
-    It is the one written in Python, whose steps can be replaced: in place of a tuple it makes a
-    list, which no dict or set takes for a key. The hash of a tuple visits all of its parts.
+    It is the one written in Python, whose steps can be replaced: in place of another tuple it makes
+    a list, which no dict or set takes for a key. The hash of a tuple visits all of its parts.
     """
 
     # Classes all of them: a pickle can change the attributes of a function, not of these.
@@ -287,17 +316,23 @@ class _Unpickler(pickle._Unpickler):
     }
 
     dispatch: ClassVar[dict[int, Callable[..., None]]] = pickle._Unpickler.dispatch | {
-        pickle.TUPLE[0]: _list_since_mark,
-        pickle.EMPTY_TUPLE[0]: _list_of(0),
-        pickle.TUPLE1[0]: _list_of(1),
-        pickle.TUPLE2[0]: _pair_of_names_or_list,
-        pickle.TUPLE3[0]: _list_of(3),
+        pickle.TUPLE[0]: _since_mark,
+        pickle.EMPTY_TUPLE[0]: _of_length(0),
+        pickle.TUPLE1[0]: _of_length(1),
+        pickle.TUPLE2[0]: _of_length(2),
+        pickle.TUPLE3[0]: _of_length(3),
     }
+
+    def persistent_load(self, pid: Any) -> _Skipped:
+        """Leave out the numbers of a tensor, which torch.save keeps beside the pickle."""
+        return _Skipped()
 
     def find_class(self, module: str, name: str) -> type:
         """Return the stand-in for a name; nothing is imported."""
         # The name of the module in the protocols of Python 2.
         module = "builtins" if module == "__builtin__" else module
+        if module == "torch" and name.endswith("Storage"):
+            return _Skipped
         if (module, name) not in self.stand_ins:
             raise InvalidInputError(
                 f"it asks to load {module}.{name}; only NumPy arrays of numbers and plain "
