@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from demur.core.models import RejectionModel
 
 
+from demur._arrays import BoolArray
+
 POOLED_NAME = "ood"
 
 
@@ -559,3 +561,12 @@ def _reversed(
 def _some(values: FloatArray) -> FloatArray:
     """Return some hundred values spread over all of them."""
     return values[:: max(1, len(values) // _LOOKED_AT)][:_LOOKED_AT]
+
+
+def members(sample: Sample, group: str | None) -> BoolArray:
+    """Return which ID rows are of a group; all of them without one."""
+    if group is None:
+        return np.ones(sample.n_id, np.bool_)
+    if sample.group_code is None or group not in sample.groups:
+        return np.zeros(sample.n_id, np.bool_)
+    return np.asarray(sample.group_code == sample.groups.index(group))

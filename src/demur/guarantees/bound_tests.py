@@ -21,11 +21,11 @@ import numpy as np
 from demur._arrays import BoolArray, FloatArray
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import Number, refuse_unknown_parts
-from demur.core.sample import Sample
+from demur.core.sample import Sample, members
 from demur.core.wording import bound_text
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import fewest_for, most_for, rate_lower, rate_upper, risk_upper
-from demur.guarantees.splits import Seed, members
+from demur.guarantees.splits import Seed
 
 # Shares of the level that the TPR side of a precision test may get.
 _ALLOTMENTS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)

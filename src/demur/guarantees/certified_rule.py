@@ -6,15 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Protocol, get_args
 
-from demur._arrays import NUMBER, seeded, takes
+import numpy as np
+
+from demur._arrays import NUMBER, BoolArray, seeded, takes
 from demur.core.fingerprint import share_of_tuning_rows, share_text
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import Number, refuse_unknown_parts
 from demur.core.rates import OperatingPoint, accepted_rows, evaluate, tally_point
 from demur.core.rule import Rule
-from demur.core.sample import Sample
+from demur.core.sample import Sample, members
 from demur.core.source import Measure, ScoreSource
 from demur.core.wording import bound_text
 from demur.errors import InvalidInputError
@@ -23,20 +25,21 @@ from demur.guarantees.intervals import (
     Prior,
     cost_range,
     declared_losses,
+    mean_lower,
     miss,
     precision_range,
     prior_range,
+    rate_lower,
+    rate_upper,
     refuse_weights,
+    risk_upper,
     sidak,
 )
 from demur.guarantees.splits import (
     EVERY_ID_ONCE,
     Groups,
     IdMeans,
-    IndependentRows,
-    RateEvidence,
     Seed,
-    TalliedRows,
     in_several_groups,
     on_both_sides,
     one_of_each,
@@ -443,3 +446,91 @@ def _met(model: RejectionModel, rates: _BoundRates, priors: Interval | None) -> 
 
 def _keeps(rate: Interval, bound: Bound) -> bool:
     return bound.met_by(rate.low if bound.is_lower else rate.high)
+
+
+class RateEvidence(Protocol):
+    """What bounds rates: counts of rows, or means of ids."""
+
+    def tpr(self, level: float, *, low: bool, high: bool, group: str | None = None) -> Interval:
+        """Bound the TPR, of all ID rows or of a group of them."""
+
+    def fpr(self, part: slice, level: float, *, low: bool, high: bool) -> Interval:
+        """Bound the FPR of some OOD rows."""
+
+    def risk(self, level: float, *, both: bool, group: str | None = None) -> Interval:
+        """Bound the selective risk, of all ID rows or of a group of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndependentRows:
+    """Independent rows: exact binomials, and betting for graded losses."""
+
+    sample: Sample
+    accepted: tuple[BoolArray, BoolArray]
+    max_loss: Number | None
+    rng: Seed
+
+    def tpr(self, level: float, *, low: bool, high: bool, group: str | None = None) -> Interval:
+        """Bound the TPR."""
+        return _rate(self.accepted[0][members(self.sample, group)], level, low=low, high=high)
+
+    def fpr(self, part: slice, level: float, *, low: bool, high: bool) -> Interval:
+        """Bound the FPR of some OOD rows."""
+        return _rate(self.accepted[1][part], level, low=low, high=high)
+
+    def risk(self, level: float, *, both: bool, group: str | None = None) -> Interval:
+        """Bound the selective risk."""
+        level = level / 2 if both else level
+        losses = self.sample.id_loss[self.accepted[0] & members(self.sample, group)]
+        upper = risk_upper(losses, level, max_loss=self.max_loss, rng=self.rng)
+        if not both:
+            return Interval(0.0, upper)
+        if self.max_loss is None:
+            return Interval(rate_lower(int(losses.sum()), len(losses), level), upper)
+        shuffled = np.random.default_rng(self.rng).permutation(losses)
+        return Interval(mean_lower(shuffled, level, max_value=float(self.max_loss)), upper)
+
+
+@dataclass(frozen=True, slots=True)
+class TalliedRows:
+    """Independent rows that were counted elsewhere, with losses of 0 and 1."""
+
+    id: int
+    """Accepted ID rows."""
+    total_id: int
+    loss: int
+    """Errors among the accepted."""
+    sets: tuple[tuple[slice, int], ...]
+    """Which OOD rows are those of each set, and how many of them were accepted."""
+    groups: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    """ID rows accepted, all, and errors among the accepted, of each group."""
+
+    def tpr(self, level: float, *, low: bool, high: bool, group: str | None = None) -> Interval:
+        """Bound the TPR."""
+        accepted, total, _ = self._own(group)
+        return _rate_of(accepted, total, level, low=low, high=high)
+
+    def fpr(self, part: slice, level: float, *, low: bool, high: bool) -> Interval:
+        """Bound the FPR of one set, or of several together."""
+        within = [k for rows, k in self.sets if part.start <= rows.start and rows.stop <= part.stop]
+        return _rate_of(sum(within), part.stop - part.start, level, low=low, high=high)
+
+    def risk(self, level: float, *, both: bool, group: str | None = None) -> Interval:
+        """Bound the selective risk."""
+        accepted, _, wrong = self._own(group)
+        return _rate_of(wrong, accepted, level, low=both, high=True)
+
+    def _own(self, group: str | None) -> tuple[int, int, int]:
+        return (self.id, self.total_id, self.loss) if group is None else self.groups[group]
+
+
+def _rate(accepted: BoolArray, level: float, *, low: bool, high: bool) -> Interval:
+    return _rate_of(int(accepted.sum()), len(accepted), level, low=low, high=high)
+
+
+def _rate_of(count: int, total: int, level: float, *, low: bool, high: bool) -> Interval:
+    level = level / 2 if low and high else level
+    return Interval(
+        rate_lower(count, total, level) if low else 0.0,
+        rate_upper(count, total, level) if high else 1.0,
+    )

@@ -10,25 +10,20 @@ same rates: those of a row drawn at random from an id drawn at random, where eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray, FloatArray, IntArray, seeded
-from demur.core.program import Number
-from demur.core.sample import Sample
+from demur.core.sample import Sample, members
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import (
     Interval,
     mean_lower,
     mean_upper,
-    rate_lower,
-    rate_upper,
     ratio_upper,
-    risk_upper,
 )
 
 Seed = np.random.Generator | int | None
@@ -96,8 +91,8 @@ def fold_numbers(
         raise InvalidInputError(f"folds is {count}, but there are only {able} {what}")
     generator = seeded(rng)
     numbers = np.empty(found.count, np.int64)
-    for members in found.strata:
-        numbers[members] = generator.permutation(np.arange(len(members)) % count)
+    for stratum in found.strata:
+        numbers[stratum] = generator.permutation(np.arange(len(stratum)) % count)
     of_rows = numbers[found.of_rows]
     return of_rows[: sample.n_id], of_rows[sample.n_id :]
 
@@ -220,103 +215,6 @@ def on_both_sides(sample: Sample, groups: Groups) -> bool:
 def _drawn(names: IntArray, generator: np.random.Generator) -> IntArray:
     order = generator.permutation(len(names))
     return np.sort(order[np.unique(names[order], return_index=True)[1]])
-
-
-class RateEvidence(Protocol):
-    """What bounds rates: counts of rows, or means of ids."""
-
-    def tpr(self, level: float, *, low: bool, high: bool, group: str | None = None) -> Interval:
-        """Bound the TPR, of all ID rows or of a group of them."""
-
-    def fpr(self, part: slice, level: float, *, low: bool, high: bool) -> Interval:
-        """Bound the FPR of some OOD rows."""
-
-    def risk(self, level: float, *, both: bool, group: str | None = None) -> Interval:
-        """Bound the selective risk, of all ID rows or of a group of them."""
-
-
-def members(sample: Sample, group: str | None) -> BoolArray:
-    """Return which ID rows are of a group; all of them without one."""
-    if group is None:
-        return np.ones(sample.n_id, np.bool_)
-    if sample.group_code is None or group not in sample.groups:
-        return np.zeros(sample.n_id, np.bool_)
-    return np.asarray(sample.group_code == sample.groups.index(group))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class IndependentRows:
-    """Independent rows: exact binomials, and betting for graded losses."""
-
-    sample: Sample
-    accepted: tuple[BoolArray, BoolArray]
-    max_loss: Number | None
-    rng: Seed
-
-    def tpr(self, level: float, *, low: bool, high: bool, group: str | None = None) -> Interval:
-        """Bound the TPR."""
-        return _rate(self.accepted[0][members(self.sample, group)], level, low=low, high=high)
-
-    def fpr(self, part: slice, level: float, *, low: bool, high: bool) -> Interval:
-        """Bound the FPR of some OOD rows."""
-        return _rate(self.accepted[1][part], level, low=low, high=high)
-
-    def risk(self, level: float, *, both: bool, group: str | None = None) -> Interval:
-        """Bound the selective risk."""
-        level = level / 2 if both else level
-        losses = self.sample.id_loss[self.accepted[0] & members(self.sample, group)]
-        upper = risk_upper(losses, level, max_loss=self.max_loss, rng=self.rng)
-        if not both:
-            return Interval(0.0, upper)
-        if self.max_loss is None:
-            return Interval(rate_lower(int(losses.sum()), len(losses), level), upper)
-        shuffled = np.random.default_rng(self.rng).permutation(losses)
-        return Interval(mean_lower(shuffled, level, max_value=float(self.max_loss)), upper)
-
-
-@dataclass(frozen=True, slots=True)
-class TalliedRows:
-    """Independent rows that were counted elsewhere, with losses of 0 and 1."""
-
-    id: int
-    """Accepted ID rows."""
-    total_id: int
-    loss: int
-    """Errors among the accepted."""
-    sets: tuple[tuple[slice, int], ...]
-    """Which OOD rows are those of each set, and how many of them were accepted."""
-    groups: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    """ID rows accepted, all, and errors among the accepted, of each group."""
-
-    def tpr(self, level: float, *, low: bool, high: bool, group: str | None = None) -> Interval:
-        """Bound the TPR."""
-        accepted, total, _ = self._own(group)
-        return _rate_of(accepted, total, level, low=low, high=high)
-
-    def fpr(self, part: slice, level: float, *, low: bool, high: bool) -> Interval:
-        """Bound the FPR of one set, or of several together."""
-        within = [k for rows, k in self.sets if part.start <= rows.start and rows.stop <= part.stop]
-        return _rate_of(sum(within), part.stop - part.start, level, low=low, high=high)
-
-    def risk(self, level: float, *, both: bool, group: str | None = None) -> Interval:
-        """Bound the selective risk."""
-        accepted, _, wrong = self._own(group)
-        return _rate_of(wrong, accepted, level, low=both, high=True)
-
-    def _own(self, group: str | None) -> tuple[int, int, int]:
-        return (self.id, self.total_id, self.loss) if group is None else self.groups[group]
-
-
-def _rate(accepted: BoolArray, level: float, *, low: bool, high: bool) -> Interval:
-    return _rate_of(int(accepted.sum()), len(accepted), level, low=low, high=high)
-
-
-def _rate_of(count: int, total: int, level: float, *, low: bool, high: bool) -> Interval:
-    level = level / 2 if low and high else level
-    return Interval(
-        rate_lower(count, total, level) if low else 0.0,
-        rate_upper(count, total, level) if high else 1.0,
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
