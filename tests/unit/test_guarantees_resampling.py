@@ -397,7 +397,7 @@ def test_intervals_of_groups_are_as_wide_as_the_groups_vary():
 def test_hold_out_keeps_the_share_of_sets_of_one_row_and_ids_together():
     from fractions import Fraction
 
-    from demur.cli.resampling import held_out
+    from demur.cli.tuning_options import held_out
 
     # Forty ID rows, forty sets of one row, one set of forty.
     strata = np.r_[np.zeros(40), np.arange(1, 41), np.full(40, 41)].astype(int)

@@ -25,8 +25,8 @@ from demur.cli.inputs import (
     read_deployed,
     read_rows,
 )
-from demur.cli.model_options import ModelOptions
 from demur.cli.output import Progress, caution, note
+from demur.cli.tuning_options import ModelOptions
 from demur.core.card import SeenRanges
 from demur.core.columns import ScoreColumns
 from demur.core.fingerprint import share_of_tuning_rows, share_text

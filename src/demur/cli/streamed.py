@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from demur._arrays import BoolArray
 from demur.cli.inputs import DataOptions, EngineOptions, ScoreTable
-from demur.cli.model_options import ModelOptions, SearchOptions
 from demur.cli.output import Progress, caution
 from demur.cli.printing import Points
-from demur.cli.resampling import HoldoutOptions
 from demur.cli.saved import opened, work_data
+from demur.cli.tuning_options import HoldoutOptions, ModelOptions, SearchOptions
 from demur.core.drawing import bring
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.sample import POOLED_NAME, Sample

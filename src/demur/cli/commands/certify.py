@@ -11,7 +11,6 @@ import click
 
 from demur.cli import ALARM, UNMET
 from demur.cli.inputs import DataOptions, EngineOptions, data_options, engine_options
-from demur.cli.model_options import ModelOptions, model_options
 from demur.cli.options import (
     LevelOption,
     Number,
@@ -37,6 +36,7 @@ from demur.cli.printing import (
 from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids
 from demur.cli.saved import SavedRule, opened, refuse_share, work_data
 from demur.cli.streamed import bring_rows, refuse_in_stream
+from demur.cli.tuning_options import ModelOptions, model_options
 from demur.core.fingerprint import share_of_tuning_rows, warn_of_share
 from demur.core.models import RejectionModel, TprFprModel
 from demur.core.program import Number as Bound

@@ -18,7 +18,6 @@ from demur.cli.inputs import (
     engine_options,
     read_rows,
 )
-from demur.cli.model_options import ModelOptions, grid_option, model_options
 from demur.cli.options import (
     SectionCommand,
     complete_column,
@@ -40,6 +39,7 @@ from demur.cli.printing import (
 )
 from demur.cli.resampling import ResamplingOptions, resampling_options
 from demur.cli.streamed import bring_rows, refuse_in_stream
+from demur.cli.tuning_options import ModelOptions, grid_option, model_options
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.sample import POOLED_NAME, Sample

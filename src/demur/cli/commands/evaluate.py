@@ -14,7 +14,6 @@ from click.core import ParameterSource
 
 from demur.cli import UNMET
 from demur.cli.inputs import DataOptions, EngineOptions, data_options, engine_options, read_rows
-from demur.cli.model_options import ModelOptions, SearchOptions, model_options, search_options
 from demur.cli.options import (
     SectionCommand,
     complete_column,
@@ -41,6 +40,7 @@ from demur.cli.printing import (
 from demur.cli.resampling import ResamplingOptions, folds_option, resampling_options
 from demur.cli.saved import SavedRule, opened, work_data
 from demur.cli.streamed import refuse_in_stream
+from demur.cli.tuning_options import ModelOptions, SearchOptions, model_options, search_options
 from demur.core.fingerprint import share_text, warn_of_tuning_rows
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate

@@ -15,7 +15,6 @@ from demur.cli.inputs import (
     engine_options,
     read_rows,
 )
-from demur.cli.model_options import BoundText, ModelOptions
 from demur.cli.options import (
     Chance,
     Command,
@@ -32,6 +31,7 @@ from demur.cli.options import (
 from demur.cli.output import Progress, json_option, note
 from demur.cli.printing import Result, ResultTable, Section
 from demur.cli.streamed import bring_rows
+from demur.cli.tuning_options import BoundText, ModelOptions
 from demur.core.models import Bound, RejectionModel
 from demur.core.program import Number as ExactNumber
 from demur.core.rule import Rule

@@ -21,7 +21,6 @@ from demur.cli.inputs import (
     read_deployed,
     read_rows,
 )
-from demur.cli.model_options import ModelOptions, SearchOptions, model_options, search_options
 from demur.cli.options import (
     Chance,
     Command,
@@ -37,11 +36,9 @@ from demur.cli.options import (
 from demur.cli.output import OutputOptions, Progress, note, output_options, save_file
 from demur.cli.printing import Result, Section, infeasible_as_json
 from demur.cli.resampling import (
-    HoldoutOptions,
     PerId,
     ResamplingOptions,
     folds_option,
-    holdout_options,
     per_id_option,
     refuse_repeated_ids,
     resampling_options,
@@ -49,6 +46,14 @@ from demur.cli.resampling import (
 )
 from demur.cli.saved import SavedRule, refuse_learned
 from demur.cli.streamed import PAGE_BYTES, bring_rows, refuse_in_stream
+from demur.cli.tuning_options import (
+    HoldoutOptions,
+    ModelOptions,
+    SearchOptions,
+    holdout_options,
+    model_options,
+    search_options,
+)
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule

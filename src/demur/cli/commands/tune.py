@@ -18,7 +18,6 @@ from demur.cli.inputs import (
     engine_options,
     read_rows,
 )
-from demur.cli.model_options import ModelOptions, SearchOptions, model_options, search_options
 from demur.cli.options import (
     Chance,
     Number,
@@ -39,22 +38,23 @@ from demur.cli.printing import (
     point_table,
     seen_data,
 )
-from demur.cli.resampling import (
-    HoldoutOptions,
-    PerId,
-    TuningRows,
-    holdout_options,
-    learned_rows,
-    per_id_option,
-    refuse_repeated_ids,
-    tune_promised,
-)
+from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids, tune_promised
 from demur.cli.streamed import (
     PAGE_BYTES,
     StreamTuning,
     bring_rows,
     refuse_in_stream,
     tune_stream,
+)
+from demur.cli.tuning_options import (
+    HoldoutOptions,
+    ModelOptions,
+    SearchOptions,
+    TuningRows,
+    holdout_options,
+    learned_rows,
+    model_options,
+    search_options,
 )
 from demur.core.card import point_data
 from demur.core.models import RejectionModel
