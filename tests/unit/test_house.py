@@ -15,6 +15,12 @@ PACKAGE = Path(demur.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
+def test_the_package_is_of_a_size_to_be_known():
+    assert len(FILES) <= 175
+    rooms = Counter(file.parent for file in FILES if file.name != "__init__.py")
+    assert max(rooms.values()) <= 15
+
+
 def test_no_class_name_twice():
     names = Counter()
     for file in FILES:
@@ -43,4 +49,4 @@ def test_a_call_runs_through_few_files():
     done = subprocess.run(run, cwd=BENCHMARKS.parent, capture_output=True, text=True, check=True)
     tune, with_page = map(int, done.stdout.split())
     assert tune <= 12
-    assert with_page <= 44
+    assert with_page <= 40

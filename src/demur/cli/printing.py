@@ -1,22 +1,37 @@
-"""What a command found out, described once, and shown as text, Markdown, LaTeX or JSON."""
+"""What a command found out, described once, and shown as text, Markdown, LaTeX, JSON or a page."""
 
 from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
+from demur.cli.output import Progress, save_file
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import Overview
 from demur.core.wording import formula, strict
 from demur.errors import InfeasibleError
+from demur.tuning.tune import tune
+
+if TYPE_CHECKING:
+    from demur.cli.inputs import DataOptions
+    from demur.cli.tuning_options import HoldoutOptions, SearchOptions
+    from demur.core.models import RejectionModel
+    from demur.core.program import Number as Bound
+    from demur.guarantees.splits import Groups
+    from demur.learn.doubts import Learned
+    from demur.report import Report
+    from demur.report.promises import PromiseEvidence
+    from demur.tuning.result import Tuning
 
 FORMATS = ("text", "markdown", "latex")
 FEW_ROWS = 30
@@ -321,3 +336,140 @@ def rows_data(data: Sample | Overview) -> dict[str, Any]:
 def seen_data(point: OperatingPoint, data: Sample | Overview) -> dict[str, Any]:
     """Return an operating point and the rows it was seen on for JSON."""
     return asdict(point) | {"rows": rows_data(data)}
+
+
+Methods = Mapping[str, Sample | tuple[Sample, Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageContents:
+    """What the page shows beside the rule; by default nothing."""
+
+    title: str | None = None
+    level: float = 0.95
+    max_loss: Bound | None = None
+    evidence: PromiseEvidence | None = None
+    methods: Methods | None = None
+    ids: Groups | None = None
+    held_out_ids: Groups | None = None
+    command: str | None = None
+    rule: Rule | None = None
+    """The rule that is saved, where it is another than the tuned one."""
+    unmet: InfeasibleError | None = None
+    """Why the page is about a rule near the bounds, not one that meets them."""
+    learned: Learned | None = None
+    """What makes the scores, if they are learned."""
+
+
+def page_title(data: DataOptions) -> str:
+    """Return a title that tells the pages of different files apart."""
+    from demur.report.report import TITLE
+
+    # Of a database it is the table.
+    named = (data.data or data.openood_id or "").rpartition("#")[2]
+    stem = Path(named).name.split(".")[0]
+    return f"{TITLE}: {stem}" if stem.strip("-") else TITLE
+
+
+def write_page(
+    train: Sample,
+    test: Sample | None,
+    tuning: Tuning,
+    *,
+    search: SearchOptions,
+    contents: PageContents,
+    path: str | None,
+) -> Report:
+    """Report on a rule tuned on rows, with those held out; write it if there is a `path`."""
+    from demur.report import Report
+    from demur.report.promises import PromiseEvidence
+    from demur.report.report import TITLE
+
+    evidence = contents.evidence or PromiseEvidence()
+    with Progress("writing the report") as progress:
+        report = Report.of(
+            train,
+            tuning,
+            held_out=test,
+            methods=contents.methods,
+            ids=contents.ids,
+            held_out_ids=contents.held_out_ids,
+            title=contents.title or TITLE,
+            confidence=contents.level,
+            max_loss=contents.max_loss,
+            directions=search.allowed,
+            search=search.search,
+            command=contents.command,
+            cross=evidence.cross,
+            bootstrap=evidence.bootstrap,
+            guaranteed=evidence.guaranteed,
+            prior_range=evidence.prior_range,
+            prior_estimate=evidence.prior_estimate,
+            rule=contents.rule,
+            unmet=contents.unmet,
+            learned=contents.learned,
+            progress=progress.stage,
+        )
+        progress.stage("drawing", 0.95)
+        save_file(path, report.to_html)
+    return report
+
+
+def tune_or_nearest(
+    sample: Sample, model: RejectionModel, search: SearchOptions, *, as_json: bool
+) -> tuple[Tuning, InfeasibleError | None]:
+    """Return the tuned rule; if none meets the bounds, the nearest one and why."""
+    from demur.report.verdict import nearest_tuning
+
+    options: dict[str, Any] = {
+        "directions": None if search.is_box else search.allowed,
+        "shape": search.shape,
+        "search": search.search,
+        "ood": search.fpr_of,
+    }
+    with Progress(f"tuning on {sample.n_id + sample.n_ood:,} rows"), infeasible_as_json(as_json):
+        try:
+            return tune(sample, model, **options), None
+        except InfeasibleError as error:
+            nearest = nearest_tuning(sample, error, **options)
+            if nearest is None:
+                raise
+            return nearest, error
+
+
+def command_line(
+    data: DataOptions,
+    names: Sequence[str],
+    confidence: Sequence[str],
+    split: HoldoutOptions,
+    learn: str | None = None,
+) -> str:
+    """Return the command that tunes on the same rows, up to the bounds."""
+    from demur.sources.files import shown
+
+    given = {
+        "--scores": ",".join(names),
+        "--confidence": ",".join(confidence),
+        "--learn": learn,
+        "--loss": data.loss,
+        "--correct": data.correct,
+        "--label": data.label,
+        "--prediction": data.prediction,
+        "--loss-function": None if data.loss_function == "zero_one" else data.loss_function,
+        "--ood": data.ood,
+        "--weight": data.weight,
+        "--group": data.id_group,
+        "--openood-id": data.openood_id,
+        "--openood-ood": ",".join(data.openood_ood or ()),
+        "--holdout": None if split.holdout is None else str(split.holdout),
+        "--holdout-by": split.holdout_by,
+        "--seed": str(split.seed) if split.holdout is not None and split.seed else None,
+        "--id": split.group if split.holdout is not None else None,
+    }
+    # A page may be shown to many: no password is in it.
+    words = ["demur", "tune", *([shown(data.data)] if data.data else [])]
+    for path in data.openood:
+        words += ["--openood", path]
+    for name, value in given.items():
+        words += [name, value] if value else []
+    return shlex.join(words)

@@ -1,11 +1,9 @@
-"""`demur report`, and the page about a tuned rule that `demur tune --report` writes as well."""
+"""`demur report`: the page about a tuned rule, as `demur tune --report` writes it, and more."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -33,8 +31,18 @@ from demur.cli.options import (
     option,
     scores_option,
 )
-from demur.cli.output import OutputOptions, Progress, note, output_options, save_file
-from demur.cli.printing import Result, Section, infeasible_as_json
+from demur.cli.output import OutputOptions, note, output_options
+from demur.cli.printing import (
+    Methods,
+    PageContents,
+    Result,
+    Section,
+    command_line,
+    infeasible_as_json,
+    page_title,
+    tune_or_nearest,
+    write_page,
+)
 from demur.cli.resampling import (
     PerId,
     ResamplingOptions,
@@ -54,111 +62,13 @@ from demur.cli.tuning_options import (
     model_options,
     search_options,
 )
-from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
-from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.errors import InfeasibleError
 from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.guarantees.splits import Groups
-from demur.learn.doubts import Learned
 from demur.report import Report
 from demur.report.promises import PromiseEvidence
-from demur.report.report import TITLE
-from demur.report.verdict import nearest_tuning
-from demur.sources.files import shown
 from demur.tuning.result import Tuning
-from demur.tuning.tune import tune
-
-Methods = Mapping[str, Sample | tuple[Sample, Sample]]
-
-
-@dataclass(frozen=True, slots=True)
-class PageContents:
-    """What the page shows beside the rule; by default nothing."""
-
-    title: str = TITLE
-    level: float = 0.95
-    max_loss: Bound | None = None
-    evidence: PromiseEvidence | None = None
-    methods: Methods | None = None
-    ids: Groups | None = None
-    held_out_ids: Groups | None = None
-    command: str | None = None
-    rule: Rule | None = None
-    """The rule that is saved, where it is another than the tuned one."""
-    unmet: InfeasibleError | None = None
-    """Why the page is about a rule near the bounds, not one that meets them."""
-    learned: Learned | None = None
-    """What makes the scores, if they are learned."""
-
-
-def page_title(data: DataOptions) -> str:
-    """Return a title that tells the pages of different files apart."""
-    # Of a database it is the table.
-    named = (data.data or data.openood_id or "").rpartition("#")[2]
-    stem = Path(named).name.split(".")[0]
-    return f"{TITLE}: {stem}" if stem.strip("-") else TITLE
-
-
-def write_page(
-    train: Sample,
-    test: Sample | None,
-    tuning: Tuning,
-    *,
-    search: SearchOptions,
-    contents: PageContents,
-    path: str | None,
-) -> Report:
-    """Report on a rule tuned on rows, with those held out; write it if there is a `path`."""
-    evidence = contents.evidence or PromiseEvidence()
-    with Progress("writing the report") as progress:
-        report = Report.of(
-            train,
-            tuning,
-            held_out=test,
-            methods=contents.methods,
-            ids=contents.ids,
-            held_out_ids=contents.held_out_ids,
-            title=contents.title,
-            confidence=contents.level,
-            max_loss=contents.max_loss,
-            directions=search.allowed,
-            search=search.search,
-            command=contents.command,
-            cross=evidence.cross,
-            bootstrap=evidence.bootstrap,
-            guaranteed=evidence.guaranteed,
-            prior_range=evidence.prior_range,
-            prior_estimate=evidence.prior_estimate,
-            rule=contents.rule,
-            unmet=contents.unmet,
-            learned=contents.learned,
-            progress=progress.stage,
-        )
-        progress.stage("drawing", 0.95)
-        save_file(path, report.to_html)
-    return report
-
-
-def tune_or_nearest(
-    sample: Sample, model: RejectionModel, search: SearchOptions, *, as_json: bool
-) -> tuple[Tuning, InfeasibleError | None]:
-    """Return the tuned rule; if none meets the bounds, the nearest one and why."""
-    options: dict[str, Any] = {
-        "directions": None if search.is_box else search.allowed,
-        "shape": search.shape,
-        "search": search.search,
-        "ood": search.fpr_of,
-    }
-    with Progress(f"tuning on {sample.n_id + sample.n_ood:,} rows"), infeasible_as_json(as_json):
-        try:
-            return tune(sample, model, **options), None
-        except InfeasibleError as error:
-            nearest = nearest_tuning(sample, error, **options)
-            if nearest is None:
-                raise
-            return nearest, error
 
 
 def methods(rows: ScoreTable, held: BoolArray | None) -> Methods | None:
@@ -170,42 +80,6 @@ def methods(rows: ScoreTable, held: BoolArray | None) -> Methods | None:
         train, test = rows.split(names, held)
         found[" + ".join(names)] = train if test is None else (train, test)
     return found if len(found) > 1 else None
-
-
-def command_line(
-    data: DataOptions,
-    names: Sequence[str],
-    confidence: Sequence[str],
-    split: HoldoutOptions,
-    learn: str | None = None,
-) -> str:
-    """Return the command that tunes on the same rows, up to the bounds."""
-    given = {
-        "--scores": ",".join(names),
-        "--confidence": ",".join(confidence),
-        "--learn": learn,
-        "--loss": data.loss,
-        "--correct": data.correct,
-        "--label": data.label,
-        "--prediction": data.prediction,
-        "--loss-function": None if data.loss_function == "zero_one" else data.loss_function,
-        "--ood": data.ood,
-        "--weight": data.weight,
-        "--group": data.id_group,
-        "--openood-id": data.openood_id,
-        "--openood-ood": ",".join(data.openood_ood or ()),
-        "--holdout": None if split.holdout is None else str(split.holdout),
-        "--holdout-by": split.holdout_by,
-        "--seed": str(split.seed) if split.holdout is not None and split.seed else None,
-        "--id": split.group if split.holdout is not None else None,
-    }
-    # A page may be shown to many: no password is in it.
-    words = ["demur", "tune", *([shown(data.data)] if data.data else [])]
-    for path in data.openood:
-        words += ["--openood", path]
-    for name, value in given.items():
-        words += [name, value] if value else []
-    return shlex.join(words)
 
 
 @dataclass(frozen=True, slots=True)

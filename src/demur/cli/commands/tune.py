@@ -29,14 +29,19 @@ from demur.cli.options import (
 from demur.cli.output import OutputOptions, Progress, note, output_options, save_file
 from demur.cli.printing import (
     ONLY_THESE_OOD,
+    PageContents,
     Points,
     Result,
     Section,
     cautions,
+    command_line,
     decision,
     infeasible_as_json,
+    page_title,
     point_table,
     seen_data,
+    tune_or_nearest,
+    write_page,
 )
 from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids, tune_promised
 from demur.cli.streamed import (
@@ -219,13 +224,6 @@ def command(
                 shape=search.shape,
             )
     else:
-        from demur.cli.commands.report import (
-            PageContents,
-            command_line,
-            page_title,
-            tune_or_nearest,
-            write_page,
-        )
         from demur.report.promises import PromiseEvidence
 
         tuned, unmet = tune_or_nearest(train, asked, search, as_json=out.as_json)
@@ -272,14 +270,6 @@ def _page_of_stream(
     path: str,
 ) -> None:
     """Write the page about a rule tuned on all rows, from those that memory holds."""
-    from demur.cli.commands.report import (
-        PageContents,
-        command_line,
-        page_title,
-        tune_or_nearest,
-        write_page,
-    )
-
     brought = bring_rows(
         *(engine, data, scores, confidence, split), what="the page", row_bytes=PAGE_BYTES
     )
