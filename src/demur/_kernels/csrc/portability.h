@@ -25,6 +25,9 @@
 /* Whether functions can be compiled for several kinds of processors; see vectors.h. */
 #if DEMUR_GNU && defined(__x86_64__)
 #define SEVERAL_VECTORS 1
+#define FOR_PROCESSORS_WITH(feature) __attribute__((target(feature)))
+#define LOOK_AT_PROCESSOR() __builtin_cpu_init()
+#define PROCESSOR_HAS(feature) __builtin_cpu_supports(feature)
 #else
 #define SEVERAL_VECTORS 0
 #endif

@@ -5,9 +5,9 @@ int vector_version = 0;
 int widest_vectors(void)
 {
 #if SEVERAL_VECTORS
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f")) return 2;
-    if (__builtin_cpu_supports("avx2")) return 1;
+    LOOK_AT_PROCESSOR();
+    if (PROCESSOR_HAS("avx512f")) return 2;
+    if (PROCESSOR_HAS("avx2")) return 1;
 #endif
     return 0;
 }

@@ -21,8 +21,8 @@ int widest_vectors(void);
 #define VECTOR_VERSIONS 3
 #define WITH_WIDEST_VECTORS(scope, name, parameters, arguments)                                   \
     static void name##_baseline parameters { name##_loops arguments; }                            \
-    __attribute__((target("avx2"))) static void name##_avx2 parameters { name##_loops arguments; } \
-    __attribute__((target("avx512f"))) static void name##_avx512 parameters                       \
+    FOR_PROCESSORS_WITH("avx2") static void name##_avx2 parameters { name##_loops arguments; }    \
+    FOR_PROCESSORS_WITH("avx512f") static void name##_avx512 parameters                           \
     {                                                                                             \
         name##_loops arguments;                                                                   \
     }                                                                                             \
