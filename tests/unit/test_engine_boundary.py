@@ -133,18 +133,18 @@ def test_bounds_are_one_per_set(tree, wrong):
 def test_rows_are_points_that_exist(tree, engine, point):
     row = tree.row.copy()
     row[7] = point
-    ones = np.ones(N, np.int64)
+    ones, no_extra, mass = np.ones(N, np.int64), np.zeros((0, N), np.int64), np.zeros((N, 4))
     with pytest.raises(ValueError, match="does not exist"):
-        engine.collect(row, ones, ones[None], ones, N, 1, np.zeros((N, 4), np.int64), np.zeros(2))
+        engine.collect(row, ones, ones[None], ones, no_extra, N, 1, 0, mass, np.zeros(2))
 
 
 @pytest.mark.parametrize(("points", "sets"), [(-1, 1), (N, -3), (2**61, 1), (N, 2**61), (1, 1)])
 def test_counts_are_those_of_the_arrays(tree, engine, points, sets):
-    ones = np.ones(N, np.int64)
+    ones, extra, mass = np.ones(N, np.int64), np.zeros((0, N), np.int64), np.zeros((N, 4))
     with pytest.raises(ValueError, match="argument"):
-        engine.collect(
-            tree.row, ones, ones[None], ones, points, sets, np.zeros((N, 4)), np.zeros(2)
-        )
+        engine.collect(tree.row, ones, ones[None], ones, extra, points, sets, 0, mass, np.zeros(2))
+    with pytest.raises(ValueError, match="argument"):
+        engine.collect(tree.row, ones, ones[None], ones, extra, N, 1, sets - 2, mass, np.zeros(2))
     with pytest.raises(ValueError, match=r"argument|tree"):
         engine.total(tree.node, tree.mass, sets if sets != 1 else 2, tree.sums.copy())
 
@@ -183,7 +183,7 @@ def test_arrays_are_contiguous_aligned_and_writable(tree, engine):
 def test_arguments_are_counted(engine):
     with pytest.raises(TypeError, match="takes 3 arguments, got 0"):
         engine.enclose()
-    with pytest.raises(TypeError, match="takes 8 arguments, got 1"):
+    with pytest.raises(TypeError, match="takes 10 arguments, got 1"):
         engine.collect(np.zeros(1))
 
 
