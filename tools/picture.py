@@ -13,7 +13,9 @@ from playwright.sync_api import sync_playwright
 
 from demur.reproduce import demo
 
-SHOWN = {"width": 1000, "height": 640}
+SHOWN = {"width": 1240, "height": 900}
+KEPT = 550
+"""Pixels of the part in which bounds are explored: the sliders, and two plots beside them."""
 
 
 def main() -> None:
@@ -26,11 +28,12 @@ def main() -> None:
         page = browser.new_page(viewport=SHOWN, color_scheme="light")
         page.goto(f"file://{folder}/report.html")
         page.wait_for_timeout(1000)
-        taken = page.screenshot()
+        taken = page.locator("#explorer").screenshot()
         browser.close()
+    explorer = Image.open(io.BytesIO(taken)).convert("RGB")
+    shown = explorer.crop((0, 0, explorer.width, KEPT))
     # Few colours, few bytes: it is in the repository.
-    picture = Image.open(io.BytesIO(taken)).convert("P", palette=Image.Palette.ADAPTIVE, colors=64)
-    picture.save(sys.argv[1], optimize=True)
+    shown.convert("P", palette=Image.Palette.ADAPTIVE, colors=128).save(sys.argv[1], optimize=True)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,21 @@ def test_numpy_is_not_needed_to_build():
     assert [need for need in project["build-system"]["requires"] if "numpy" in need] == []
 
 
+def test_badges_are_true():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    said = {}
+    for name in re.findall(r"docs/_static/badge-(\w+)\.svg", readme):
+        badge = (ROOT / "docs" / "_static" / f"badge-{name}.svg").read_text(encoding="utf-8")
+        said[name] = re.findall(r"<text[^>]*>([^<]*)</text>", badge)[1]
+    assert said == {
+        "python": project["project"]["requires-python"].removeprefix(">=") + "+",
+        "wheel": "abi3",
+        "types": "mypy strict" if project["tool"]["mypy"]["strict"] else None,
+        "license": project["project"]["license"],
+    }
+
+
 def test_versions_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     version = project["project"]["version"]
