@@ -152,6 +152,23 @@ def check(sample, bounds, directions, expected, *, must_solve):
     return found == best
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_cells_too_narrow_for_float64_at_the_end_of_a_chart_are_counted(name, monkeypatch):
+    # (2, 0), (3, 1), (5, 3), in thirds, are in line but for rounding: only a half-plane with
+    # weights 1 and -1 + 2e-16 rejects the OOD row in the middle and accepts the others.
+    if name == "compiled" and not compiled.AVAILABLE:
+        pytest.skip("no compiled engine")
+    monkeypatch.setenv(VARIABLE, name)
+    id_, ood = np.array([[0, 2], [2, 0], [5, 3]]) / 3, np.array([[4, 3], [3, 1], [5, 3]]) / 3
+    sample = dm.Sample(id_, [1, 1, 1], ood)
+    columns = [whole(column, decimal=False) for column in np.vstack([id_, ood]).T]
+    losses = [1, 1, 1, None, None, None]
+    rows = [(p, loss, 1) for p, loss in zip(zip(*columns, strict=True), losses, strict=True)]
+    expected = brute_force(rows, ("tprfpr", 0.3, 1.0), "real")
+    assert expected == (1, 3, 2)
+    assert not check(sample, (0.3, 1.0), "real", expected, must_solve=False)
+
+
 @pytest.mark.parametrize("constant", [0.25, -7.123, 1e18, 1e-36])
 @pytest.mark.parametrize("other", ["constant", "decimals", "any"])
 @pytest.mark.parametrize("first", [True, False])

@@ -244,6 +244,7 @@ def _strips_between(u: _Floats, w: _Floats, boxes: Boxes) -> tuple[_Ints, _Float
         )
         # Lines that meet outside of the box stay in order inside.
         meet[(v < low - margin[:, None]) | (v > high + margin[:, None])] = np.inf
+        slivers = _at_an_end(meet, t0, t1)
         meetings = [meet]
         for edge in (boxes.low, boxes.high):
             from0, from1 = u + t0 * w - edge[0][:, None], u + t1 * w - edge[1][:, None]
@@ -264,8 +265,20 @@ def _strips_between(u: _Floats, w: _Floats, boxes: Boxes) -> tuple[_Ints, _Float
     return (
         np.concatenate([box, wide, alone]),
         np.concatenate([middle[box, strip], near, np.zeros(len(alone))]),
-        narrow.any(axis=1),
+        narrow.any(axis=1) | slivers,
     )
+
+
+def _at_an_end(meet: _Floats, t0: _Floats, t1: _Floats) -> _Bools:
+    """Return the boxes at an end of which a cell may be too narrow for float64.
+
+    Such a cell lies between two meetings of lines, on whichever side of the end they are, or
+    between one and t = 1, where the other chart begins and has the rest of it.
+    """
+    at_start, at_stop = (np.abs(meet - t) <= _CLOSE * t for t in (t0, t1))
+    several = (at_start.sum(axis=1) > 1) | (at_stop.sum(axis=1) > 1)
+    last = t1[:, 0] >= 1
+    return np.asarray((several & (t0[:, 0] > 0)) | (last & at_stop.any(axis=1)))
 
 
 def _cells_at(
