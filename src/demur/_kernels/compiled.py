@@ -11,7 +11,19 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.engines import EXACT, PLAIN, Chosen, Doubt, Frame, Gap, Optima, Outcome, Status
+from demur._kernels.engines import (
+    EXACT,
+    NO_TRAIL,
+    PLAIN,
+    Chosen,
+    Doubt,
+    Frame,
+    Gap,
+    Optima,
+    Outcome,
+    Status,
+    Trail,
+)
 from demur._kernels.exact import Linear
 from demur._kernels.limit_cells import TIED, AxisMasses, Objective, strip_edges
 from demur._kernels.limits import BoxMargin, BoxOptima
@@ -37,6 +49,8 @@ _UNLIMITED = 2**63 - 1
 _EQUALS = 16
 # Bits of the ranks by which cells of boxes are taken apart.
 _STEP = 3
+# Boxes of a trail are cut unless what is best could be so much worse, relatively.
+_SLACK = 0.005
 # As in csrc/metrics.h.
 _METRICS = (
     "auroc",
@@ -108,11 +122,22 @@ def prepare(
 
 
 def reweight(
-    tree: MortonTree, id: _Ints, ood: _Ints, loss: _Ints, extra: _Ints | None = None
+    tree: MortonTree,
+    id: _Ints,
+    ood: _Ints,
+    loss: _Ints,
+    extra: _Ints | None = None,
+    *,
+    into: MortonTree | None = None,
 ) -> MortonTree:
-    """Give the same rows other masses, which may be zero."""
+    """Give the same rows other masses, which may be zero.
+
+    What `into` has, a tree of these rows that was reweighted before, is overwritten.
+    """
     extra = _no_extra(len(id)) if extra is None else extra
-    mass, sums, unit = _masses(tree.row, len(tree.point), tree.node, (id, ood, loss, extra))
+    room = None if into is None else (into.mass, into.sums)
+    masses = id, ood, loss, extra
+    mass, sums, unit = _masses(tree.row, len(tree.point), tree.node, masses, room)
     return tree._replace(mass=mass, sums=sums, unit=unit, sets=len(ood), extra=len(extra))
 
 
@@ -121,12 +146,20 @@ def _no_extra(rows: int) -> _Ints:
 
 
 def _masses(
-    row: _Ints32, points: int, node: _Ints32, masses: tuple[_Ints, _Ints, _Ints, _Ints]
+    row: _Ints32,
+    points: int,
+    node: _Ints32,
+    masses: tuple[_Ints, _Ints, _Ints, _Ints],
+    room: tuple[_Ints, _Ints] | None = None,
 ) -> tuple[_Ints, _Ints, _Ints]:
     id, ood, loss, extra = (np.ascontiguousarray(column) for column in masses)
     width = _COLUMNS + len(ood) + len(extra)
-    mass = np.zeros((points, width), np.int64)
-    sums = np.empty((len(node), width), np.int64)
+    if room is not None and room[0].shape == (points, width):
+        mass, sums = room
+        mass.fill(0)
+    else:
+        mass = np.zeros((points, width), np.int64)
+        sums = np.empty((len(node), width), np.int64)
     unit = np.zeros(2, np.int64)
     _engine.collect(row, id, ood, loss, extra, points, len(ood), len(extra), mass, unit)
     _engine.total(node, mass, width - _COLUMNS, sums)
@@ -146,13 +179,15 @@ def search(
     gap: float = 0.0,
     budget: int | None = None,
     start: _Floats | None = None,
+    trail: Trail | None = None,
 ) -> Outcome:
     """Return the optimal half-planes with directions in `quarters`; see `demur.core.program`.
 
     Quarter q holds the directions from q to q + 1 right angles. The search stops when nothing
     can be better by more than `gap`, or after `budget` boxes. `start` are directions to try
-    first, shape (k, 2), instead of the default ones. When losses do not count, half-planes may
-    differ in loss; the one given is that of the first.
+    first, shape (k, 2), instead of the default ones; a `trail` of the same rows and quarters
+    tells which boxes to begin with. When losses do not count, half-planes may differ in loss;
+    the one given is that of the first.
     """
     weights, v = np.empty((_HALF_PLANES, 2)), np.empty(_HALF_PLANES)
     found, id_, ood, loss, status, lower_bound, boxes, unresolved, doubts = _engine.search(
@@ -164,6 +199,7 @@ def search(
         _UNLIMITED if budget is None else budget,
         weights,
         v,
+        *(NO_TRAIL if trail is None else trail),
     )
     return Outcome(
         weights[:found].copy(),
@@ -171,6 +207,35 @@ def search(
         *(id_, ood, loss, cast(Status, status), lower_bound, boxes, unresolved),
         tuple(_doubt(tree, *doubt) for doubt in doubts),
     )
+
+
+def trail(
+    tree: MortonTree,
+    quarters: tuple[int, ...],
+    objective: _Ints,
+    per_id: bool,
+    min_id: int,
+    max_ood: _Ints,
+    ratio: _Ints,
+    *,
+    linear: Linear | None = None,
+    start: _Floats | None = None,
+) -> Trail | None:
+    """Return what a search looks at, for searches of the same rows with other masses.
+
+    None where nothing is feasible.
+    """
+    steps, items, *sizes = _engine.trail(
+        *_tree(tree),
+        *_program(tree.extra, objective, per_id, min_id, max_ood, ratio, linear),
+        np.array(quarters, np.int64),
+        np.empty((0, 2)) if start is None else np.ascontiguousarray(start),
+        _SLACK,
+    )
+    if not steps:
+        return None
+    parts = np.frombuffer(steps, np.int64).copy(), np.frombuffer(items, np.int32).copy()
+    return Trail(*parts, *sizes)
 
 
 def _doubt(

@@ -248,6 +248,19 @@ class ScalarMetrics(Protocol):
         """Return the metrics, given the ascending scores of three kinds of rows."""
 
 
+class Trail(NamedTuple):
+    """The boxes of one search, as the engine that recorded them has them."""
+
+    steps: _Ints
+    items: npt.NDArray[np.int32]
+    points: int
+    """Of the tree, and its nodes."""
+    nodes: int
+
+
+NO_TRAIL = Trail(np.empty(0, np.int64), np.empty(0, np.int32), 0, 0)
+
+
 class Engine(Protocol):
     """What every engine offers; a tree belongs to the engine that built it.
 
@@ -282,9 +295,19 @@ class Engine(Protocol):
         """
 
     def reweight(
-        self, tree: Any, id: _Ints, ood: _Ints, loss: _Ints, extra: _Ints | None = None
+        self,
+        tree: Any,
+        id: _Ints,
+        ood: _Ints,
+        loss: _Ints,
+        extra: _Ints | None = None,
+        *,
+        into: Any = None,
     ) -> Any:
-        """Give the same rows other masses, some of which may be zero, without sorting again."""
+        """Give the same rows other masses, some of which may be zero, without sorting again.
+
+        An engine may overwrite what `into` has, a tree of these rows that was reweighted before.
+        """
 
     def search(
         self,
@@ -300,13 +323,33 @@ class Engine(Protocol):
         gap: float = 0.0,
         budget: int | None = None,
         start: _Floats | None = None,
+        trail: Trail | None = None,
     ) -> Outcome:
         """Return the optimal half-planes with directions in `quarters`; see `demur.core.program`.
 
         Quarter q holds the directions from q to q + 1 right angles. The search stops when
         nothing can be better by more than `gap`, or after `budget` boxes. `start` are directions
-        to try first, shape (k, 2), where the engine does not look for its own. `linear` are
-        bounds on the masses of the tree, the extra ones included.
+        to try first, shape (k, 2), where the engine does not look for its own, and a `trail`, of
+        the same rows and quarters, tells which boxes to begin with. `linear` are bounds on the
+        masses of the tree, the extra ones included.
+        """
+
+    def trail(
+        self,
+        tree: Any,
+        quarters: tuple[int, ...],
+        objective: _Ints,
+        per_id: bool,
+        min_id: int,
+        max_ood: _Ints,
+        ratio: _Ints,
+        *,
+        linear: Linear | None = None,
+        start: _Floats | None = None,
+    ) -> Trail | None:
+        """Return what `search` looks at, for searches of the same rows with other masses.
+
+        None where nothing is feasible, or the engine has no use for it.
         """
 
     def grid(

@@ -7,6 +7,7 @@ three ways; in cross-validated tuning every row is judged by a rule that has not
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray, seeded
+from demur._kernels.engines import Trail
 from demur.core.drawing import RowDraw, drawable
 from demur.core.models import RejectionModel
 from demur.core.points import RowMasses
@@ -40,7 +42,7 @@ from demur.tuning.tune import search_exact, search_grid, search_one_score, tune
 # No row is drawn 2**_SPARE times when rows are drawn at random.
 _SPARE = 6
 # Directions tried first lie this far, in radians, on either side of the one given.
-_NEAR = 0.1
+_NEAR = 0.02
 
 
 class Retuner:
@@ -75,6 +77,8 @@ class Retuner:
         self._allowed = DIRECTION_SETS[str(directions or default)]
         self._masses, self._prepared = RowMasses.of(sample, spare=_SPARE), prepare(sample)
         self._start = None if near is None else self._around(near)
+        self._before = threading.local()
+        self._trail = self._recorded() if near is not None else None
 
     def rule(self, times: IntArray) -> Rule | None:
         """Return the rule tuned with row i counted `times[i]` times, ID rows first.
@@ -92,12 +96,22 @@ class Retuner:
             prepared = self._prepared.reweighted(points)
             line = search_grid(prepared, program, self._allowed, self._search.angles)
         else:
-            prepared = self._prepared.reweighted(points)
+            # Memory of this size comes from the system, and zeroed, whenever it is asked for.
+            before = getattr(self._before, "prepared", None)
+            prepared = self._before.prepared = self._prepared.reweighted(points, into=before)
             line, _ = search_exact(
-                prepared, program, self._allowed, self._search, start=self._start
+                prepared, program, self._allowed, self._search, start=self._start, trail=self._trail
             )
         columns = self._prepared.sample.columns
         return None if line is None else Rule.of_doubts(line.direction, line.threshold, columns)
+
+    def _recorded(self) -> Trail | None:
+        """Return what a search of the rows as they are looks at."""
+        points = self._prepared.points
+        if points.scores.shape[1] == 1 or self._search != Exact():
+            return None
+        program = self._model.program(points.totals)
+        return self._prepared.trail(program, self._allowed, self._start)
 
     def _around(self, rule: Rule) -> FloatArray | None:
         """Return the direction of a rule and one on either side, within those allowed."""
@@ -227,7 +241,7 @@ class _Judge:
         """Return the measures on the rows drawn, on the whole sample and on the rows not drawn."""
         names = measures(self.spread.model)
         views = (times, _once(self.counted.sample), _never(times))
-        points = [self.counted.point(accepted, view, self.spread.model) for view in views]
+        points = self.counted.points(accepted, views, self.spread.model)
         return [
             values(point if anew or view < 2 else None, names) for view, point in enumerate(points)
         ]

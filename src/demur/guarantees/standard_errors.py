@@ -21,7 +21,7 @@ from demur._arrays import BoolArray, FloatArray, IntArray, takes
 from demur.core.models import RejectionModel
 from demur.core.points import Masses
 from demur.core.program import Totals
-from demur.core.rates import OperatingPoint, accepted_rows, operating_point
+from demur.core.rates import OperatingPoint, operating_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
@@ -41,21 +41,37 @@ class CountedRows:
     id: Masses
     ood: Masses
     loss: Masses
+    infinite: tuple[IntArray, IntArray]
+    """ID and OOD rows with a score of +inf, which no rule accepts."""
+    masses: tuple[FloatArray, FloatArray, FloatArray]
+    """Values of `id`, `ood` and `loss`, whole numbers that float64 holds exactly."""
 
     @classmethod
     def of(cls, sample: Sample) -> CountedRows:
         """Lower the weights and losses of `sample`."""
         id_weight, ood_weight = _weights(sample)
-        return cls(
-            sample,
-            Masses.of(id_weight),
-            Masses.of(ood_weight),
-            Masses.of(id_weight * sample.id_loss),
+        id_, ood = (
+            np.flatnonzero(np.isposinf(scores).any(axis=1))
+            for scores in (sample.id_scores, sample.ood_scores)
         )
+        masses = [Masses.of(w) for w in (id_weight, ood_weight, id_weight * sample.id_loss)]
+        floats = [part.values.astype(np.float64) for part in masses]
+        rows = (floats[0], floats[1], floats[2])
+        return cls(sample, masses[0], masses[1], masses[2], (id_, ood), rows)
 
     def decide(self, rule: Rule) -> Decided:
-        """Return which ID and which OOD rows `rule` accepts."""
-        return accepted_rows(rule, self.sample)
+        """Return which ID and which OOD rows `rule` accepts.
+
+        As `Rule.accept` does, without looking again for what a sample may not hold.
+        """
+        matched = rule.on(self.sample.columns)
+        decided = []
+        scores = self.sample.id_scores, self.sample.ood_scores
+        for values, infinite in zip(scores, self.infinite, strict=True):
+            combined = matched.weigh(values)
+            combined[infinite] = np.inf
+            decided.append(matched.within(combined))
+        return decided[0], decided[1]
 
     def point(
         self,
@@ -64,24 +80,44 @@ class CountedRows:
         model: RejectionModel | None,
     ) -> OperatingPoint | None:
         """Return the rates when row i counts `times[i]` times; None if no ID row counts."""
-        taken_id, taken_ood = times[0] * accepted[0], times[1] * accepted[1]
+        return self.points(accepted, [times], model)[0]
+
+    def points(
+        self, accepted: Decided, views: Sequence[Times], model: RejectionModel | None
+    ) -> list[OperatingPoint | None]:
+        """Return what `point` does for several ways to count the rows."""
+        id_, ood, loss = self.masses
+        sides = [id_, id_ * accepted[0], loss * accepted[0]], [ood, ood * accepted[1]]
+        points: list[OperatingPoint | None] = []
+        for view in views:
+            sums = []
+            for masses, times in zip(sides, view, strict=True):
+                weights = times.astype(np.float64)
+                sums += [_counted(mass, weights) for mass in masses]
+            points.append(self._point(sums, model) if sums[0] else None)
+        return points
+
+    def _point(self, sums: list[int], model: RejectionModel | None) -> OperatingPoint:
+        total_id, id_, loss, total_ood, ood = sums
         totals = Totals(
-            id=int(self.id.values @ times[0]),
-            ood=(int(self.ood.values @ times[1]),),
+            id=total_id,
+            ood=(total_ood,),
             loss=0,
             id_exponent=self.id.exponent,
             ood_exponent=self.ood.exponent,
             loss_exponent=self.loss.exponent,
         )
-        if totals.id == 0:
-            return None
         return operating_point(
-            id_mass=int(self.id.values @ taken_id),
-            ood_masses=[int(self.ood.values @ taken_ood)],
-            loss_mass=int(self.loss.values @ taken_id),
-            totals=totals,
-            model=model,
+            id_mass=id_, ood_masses=[ood], loss_mass=loss, totals=totals, model=model
         )
+
+
+def _counted(mass: FloatArray, times: FloatArray) -> int:
+    """Return the sum of whole masses when row i counts `times[i]` times."""
+    # Not by `@`: sums this small are not worth the threads of a BLAS.
+    total = float(np.einsum("n,n->", mass, times))
+    # Below 2**53 float64 adds whole numbers exactly, in any order.
+    return int(total) if total < 2.0**52 else int(mass.astype(np.int64) @ times.astype(np.int64))
 
 
 def measures(model: RejectionModel) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from demur._kernels.engines import (
     Optima,
     Outcome,
     Ranges,
+    Trail,
     engine,
     ranges_of,
 )
@@ -90,10 +91,11 @@ class Prepared:
         gap: float = 0.0,
         budget: int | None = None,
         start: FloatArray | None = None,
+        trail: Trail | None = None,
     ) -> Outcome:
         """Return the optimal half-planes of two scores under `program`.
 
-        `start` are directions to try first, shape (d, 2).
+        `start` are directions to try first, shape (d, 2); a `trail` was recorded with other masses.
         """
         bounds = LinearParts.of(program, self.points)
         arguments = kernel_arguments(program)
@@ -105,6 +107,7 @@ class Prepared:
             gap=gap,
             budget=budget,
             start=start,
+            trail=trail,
         )
         if not outcome.doubts and not outcome.unresolved:
             return outcome
@@ -112,6 +115,19 @@ class Prepared:
         masses = [points.id, points.loss, *points.ood, *map(points.part, bounds.parts)]
         rows = exact.DoubtfulRows(points.scores, np.stack(masses), self.frame)
         return exact.settled(outcome, rows, exact.Goal(*arguments, bounds.linear))
+
+    def trail(
+        self, program: Program, allowed: DirectionSet, start: FloatArray | None
+    ) -> Trail | None:
+        """Return what a search looks at, for `reweighted` ones; None where it is of no use."""
+        bounds = LinearParts.of(program, self.points)
+        return self.engine.trail(
+            self._grown(bounds.parts),
+            allowed.quarters,
+            *kernel_arguments(program),
+            linear=bounds.linear,
+            start=start,
+        )
 
     def directions(self, program: Program, weights: FloatArray, *, each: bool = False) -> Optima:
         """Return the optimum of each direction, shape (d, 2), with scores weighed in float64.
@@ -210,9 +226,14 @@ class Prepared:
         _, sides = self.engine.settle(self._grown(), lines)
         return sides
 
-    def reweighted(self, points: Points) -> Prepared:
-        """Return the same rows with the masses of `points`, without sorting again."""
-        tree = self.engine.reweight(self._any_tree(), points.id, points.ood, points.loss)
+    def reweighted(self, points: Points, into: Prepared | None = None) -> Prepared:
+        """Return the same rows with the masses of `points`, without sorting again.
+
+        `into` is what this returned before and is of no use any more: its memory is taken.
+        """
+        masses = points.id, points.ood, points.loss
+        room = None if into is None else into._trees.get(())
+        tree = self.engine.reweight(self._any_tree(), *masses, into=room)
         return replace(self, points=points, _trees={(): tree}, _spread=self.spread)
 
     @property

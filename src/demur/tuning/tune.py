@@ -15,6 +15,7 @@ import numpy as np
 
 from demur._arrays import FloatArray, IntArray
 from demur._kernels import exact, reference
+from demur._kernels.engines import Trail
 from demur.core.card import Card
 from demur.core.columns import combine, midway
 from demur.core.models import RejectionModel, check_model
@@ -388,10 +389,12 @@ def search_exact(
     search: Exact,
     *,
     start: FloatArray | None = None,
+    trail: Trail | None = None,
 ) -> tuple[Line | None, SearchCertificate]:
     """Return the best line over all allowed directions, and how sure that is.
 
-    None means that no half-plane meets the bounds. `start` are directions to try first.
+    None means that no half-plane meets the bounds. `start` are directions to try first, and a
+    `trail` is what a search of the same rows with other masses looked at.
     """
     # A gap is stated in the model's objective, engines work in that of the program.
     gap = search.gap / program.scale
@@ -404,7 +407,9 @@ def search_exact(
     if near is not None:
         prepared, outcome = near.prepared, near.outcome
     else:
-        outcome = prepared.search(program, allowed, gap=gap, budget=search.budget, start=start)
+        outcome = prepared.search(
+            program, allowed, gap=gap, budget=search.budget, start=start, trail=trail
+        )
     if outcome.status == "budget" and len(outcome.v) == 0 and not program.reject_all:
         raise InvalidInputError(
             f"the budget of {search.budget} boxes ended before any rule that meets the bounds "

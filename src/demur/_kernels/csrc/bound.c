@@ -41,14 +41,6 @@ static double spotless_mass(const Search *s, const Crossing *c)
     return (double)c->id - (double)c->loss * (double)unit[UNIT_ID] / (double)unit[UNIT_LOSS];
 }
 
-double graded_gain(const Search *s, const int64_t *mass, double *good)
-{
-    double id = (double)mass[ID], level = s->program.per_id ? s->level : 0;
-    double g = (double)s->program.loss * (double)mass[LOSS] + ((double)s->program.id - level) * id;
-    *good = g <= 0 ? id : 0;
-    return g <= 0 ? g : 0;
-}
-
 static void grade_leaf(Search *s, const Node *leaf, double *into)
 {
     for (int64_t i = leaf->first; i < leaf->end; i++) {

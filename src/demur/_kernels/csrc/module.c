@@ -10,7 +10,7 @@
 #include "frontier.h"
 #include "limits.h"
 #include "metrics.h"
-#include "search.h"
+#include "trail.h"
 #include "vectors.h"
 
 static double trivial_bound(const Search *s)
@@ -88,13 +88,30 @@ static const int64_t *read_quarters(Buffers *b, PyObject *args, Py_ssize_t k, in
     return wrong ? NULL : quarter;
 }
 
-/* search(tree, program, quarters, start, gap, budget, weights, v)
+/* A trail that `trail` made; without steps there is none. */
+static int read_trail(Buffers *b, PyObject *args, Py_ssize_t k, const Tree *tree, int64_t quarters,
+                      Trail *trail)
+{
+    const int64_t most = INT32_MAX;
+    trail->points = number(args, k + 2, 0, INT64_MAX);
+    if (PyErr_Occurred()) return -1;
+    trail->nodes = number(args, k + 3, 0, INT64_MAX);
+    if (PyErr_Occurred() || !(trail->step = counted_memory(b, args, k, most, sizeof *trail->step, &trail->steps)) ||
+        !(trail->item = counted_memory(b, args, k + 1, most, 4, &trail->items)))
+        return -1;
+    if (trail_sound(trail, tree, 2 * (int)quarters)) return 0;
+    PyErr_SetString(PyExc_ValueError, "the trail is of another tree");
+    return -1;
+}
+
+/* search(tree, program, quarters, start, gap, budget, weights, v, steps, items, points, nodes)
  *   -> half-planes, id, ood, loss, status, lower bound, boxes, unresolved, doubts */
 static PyObject *search(PyObject *self, PyObject *args)
 {
     const Py_ssize_t k = TREE_ARGUMENTS + PROGRAM_ARGUMENTS;
     Buffers b = {.count = 0};
     Tree tree;
+    Trail trail = {.steps = 0};
     Search *s = calloc(1, sizeof *s);
     Signals signals;
     const double *start;
@@ -105,7 +122,7 @@ static PyObject *search(PyObject *self, PyObject *args)
     PyObject *result = NULL;
     (void)self;
     if (!s) return PyErr_NoMemory();
-    if (!takes(args, k + 6) || read_tree(&b, args, &tree) ||
+    if (!takes(args, k + 10) || read_tree(&b, args, &tree) ||
         read_program(&b, args, TREE_ARGUMENTS, &tree, &s->program))
         goto done;
     s->tree = &tree;
@@ -116,10 +133,12 @@ static PyObject *search(PyObject *self, PyObject *args)
     if (PyErr_Occurred() || !(quarter = read_quarters(&b, args, k, &quarters)) ||
         !(start = counted_memory(&b, args, k + 1, INT32_MAX, 16, &starts)) ||
         !(weights = writable_memory(&b, args, k + 4, HALF_PLANES, 16)) ||
-        !(v = writable_memory(&b, args, k + 5, HALF_PLANES, 8)))
+        !(v = writable_memory(&b, args, k + 5, HALF_PLANES, 8)) ||
+        read_trail(&b, args, k + 6, &tree, quarters, &trail))
         goto done;
     signals_begin(&signals);
-    failed = search_open(s) || search_optimum(s, quarter, (int)quarters, start, starts);
+    failed = search_open(s) || search_optimum(s, quarter, (int)quarters, start, starts,
+                                              trail.steps > 0 ? &trail : NULL);
     for (int h = 0; h < s->half_planes; h++) {
         weights[2 * h] = s->half_plane[h].weight[0];
         weights[2 * h + 1] = s->half_plane[h].weight[1];
@@ -128,6 +147,51 @@ static PyObject *search(PyObject *self, PyObject *args)
     signals_end(&signals);
     result = failed ? failure(&signals) : report(s);
     search_close(s);
+done:
+    free(s);
+    return finish(&b, result);
+}
+
+/* trail(tree, program, quarters, start, slack) -> steps, items, points, nodes; empty where nothing is feasible */
+static PyObject *trail(PyObject *self, PyObject *args)
+{
+    const Py_ssize_t k = TREE_ARGUMENTS + PROGRAM_ARGUMENTS;
+    Buffers b = {.count = 0};
+    Tree tree;
+    Search *s = calloc(1, sizeof *s);
+    Trail found = {.steps = 0};
+    Signals signals;
+    const double *start;
+    const int64_t *quarter;
+    int64_t quarters, starts;
+    double slack;
+    int failed;
+    PyObject *result = NULL;
+    (void)self;
+    if (!s) return PyErr_NoMemory();
+    if (!takes(args, k + 3) || read_tree(&b, args, &tree) ||
+        read_program(&b, args, TREE_ARGUMENTS, &tree, &s->program))
+        goto done;
+    s->tree = &tree;
+    s->signals = &signals;
+    s->budget = INT64_MAX;
+    slack = real_number(args, k + 2);
+    if (PyErr_Occurred() || !(quarter = read_quarters(&b, args, k, &quarters)) ||
+        !(start = counted_memory(&b, args, k + 1, INT32_MAX, 16, &starts)))
+        goto done;
+    signals_begin(&signals);
+    failed = search_open(s) || search_optimum(s, quarter, (int)quarters, start, starts, NULL);
+    if (!failed && s->found) failed = record_trail(s, &found, quarter, (int)quarters, slack);
+    search_close(s);
+    signals_end(&signals);
+    if (failed)
+        result = failure(&signals);
+    else
+        result = Py_BuildValue("y#y#LL", (const char *)found.step,
+                               (Py_ssize_t)(found.steps * (int64_t)sizeof *found.step),
+                               (const char *)found.item, (Py_ssize_t)(found.items * 4),
+                               (long long)found.points, (long long)found.nodes);
+    trail_free(&found);
 done:
     free(s);
     return finish(&b, result);
@@ -417,6 +481,7 @@ static PyMethodDef functions[] = {
     {"collect", build_collect, METH_VARARGS, "Add up the masses of rows that are the same point."},
     {"total", build_total, METH_VARARGS, "Masses of the nodes."},
     {"search", search, METH_VARARGS, "The optimum over all directions."},
+    {"trail", trail, METH_VARARGS, "The boxes of a search, to be looked at with other masses."},
     {"directions", directions, METH_VARARGS, "The optimum of each of some directions."},
     {"frontier", frontier, METH_VARARGS, "The optima for all pairs of bounds."},
     {"equal_fpr", equal_fpr, METH_VARARGS, "The best rates at every OOD mass."},

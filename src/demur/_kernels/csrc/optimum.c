@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "search.h"
+#include "trail.h"
 
 #define OPTIMUM_STARTS 8  /* single directions tried per quarter */
 #define REFINEMENTS 3     /* times the distance to the best of them is halved */
@@ -88,7 +88,7 @@ static int try_some_directions(Search *s, const int64_t *quarter, int quarters)
 }
 
 int search_optimum(Search *s, const int64_t *quarter, int quarters, const double *start,
-                   int64_t starts)
+                   int64_t starts, const Trail *trail)
 {
     s->judge = judge_optimum;
     s->wanted = optimum_wanted;
@@ -101,7 +101,8 @@ int search_optimum(Search *s, const int64_t *quarter, int quarters, const double
         if (try_direction(s, weight)) return -1;
     }
     if (starts == 0 && try_some_directions(s, quarter, quarters)) return -1;
-    if (keep_grade(s) || explore(s, quarter, quarters)) return -1;
+    if (keep_grade(s)) return -1;
+    if (trail ? follow_trail(s, trail, quarter, quarters) : explore(s, quarter, quarters)) return -1;
     for (int64_t k = 0; k < s->now.count; k++)
         if (s->now.box[k].merit < s->lower) s->lower = s->now.box[k].merit;
     return 0;

@@ -68,6 +68,7 @@ void search_close(Search *s)
     for (int k = 0; k < 2; k++) {
         free(s->part[k].sums);
         free(s->part[k].items.item);
+        free(s->part[k].below.item);
     }
     free(s->row);
     free(s->counted);
@@ -111,7 +112,7 @@ static int push(Search *s, const Part *part, int verdict)
     return stack_push(stack, &part->box, &part->items, part->sums, s->row_size);
 }
 
-static int push_root(Search *s, int chart, const double *t)
+int begin_root(Search *s, int chart, const double *t)
 {
     Part *part = &s->part[0];
     memset(&part->box, 0, sizeof part->box);
@@ -133,7 +134,13 @@ static int push_root(Search *s, int chart, const double *t)
     part->box.bad = s->bad;
     part->box.nodes = 1;
     part->box.chart = (int16_t)chart;
-    return push(s, part, s->judge(s, &part->box, part->sums));
+    return 0;
+}
+
+static int push_root(Search *s, int chart, const double *t)
+{
+    Part *part = &s->part[0];
+    return begin_root(s, chart, t) || push(s, part, s->judge(s, &part->box, part->sums)) ? -1 : 0;
 }
 
 /* Push both parts of a box, the better one on top. */
@@ -235,13 +242,10 @@ static void next_stage(Search *s)
     if (++s->stage > s->last_stage) stack_clear(&s->now);
 }
 
-/* Search all of the charts, from t[0] to t[1]. */
-static int explore_between(Search *s, Chart *chart, int charts, const double *t)
+int explore_waiting(Search *s)
 {
     int64_t *sums = malloc((size_t)s->row_size * sizeof *sums);
     int failed = !sums;
-    s->chart = chart;
-    for (int c = charts - 1; c >= 0 && !failed; c--) failed = push_root(s, c, t);
     while (!failed && s->now.count + s->later.count > 0 && s->boxes < s->budget) {
         if (s->now.count == 0)
             next_stage(s);
@@ -252,11 +256,26 @@ static int explore_between(Search *s, Chart *chart, int charts, const double *t)
     return failed ? -1 : 0;
 }
 
+/* Search all of the charts, from t[0] to t[1]. */
+static int explore_between(Search *s, Chart *chart, int charts, const double *t)
+{
+    s->chart = chart;
+    for (int c = charts - 1; c >= 0; c--)
+        if (push_root(s, c, t)) return -1;
+    return explore_waiting(s);
+}
+
+void begin_charts(Search *s, const int64_t *quarter, int quarters)
+{
+    for (int k = 0; k < 2 * quarters; k++)
+        s->octant[k] = octant(s->tree, (int)quarter[k / 2], k % 2);
+    s->chart = s->octant;
+}
+
 int explore(Search *s, const int64_t *quarter, int quarters)
 {
     static const double all[2] = {0, 1};
-    for (int k = 0; k < 2 * quarters; k++)
-        s->octant[k] = octant(s->tree, (int)quarter[k / 2], k % 2);
+    begin_charts(s, quarter, quarters);
     return explore_between(s, s->octant, 2 * quarters, all);
 }
 

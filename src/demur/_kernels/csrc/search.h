@@ -55,6 +55,7 @@ typedef struct {
     double merit;      /* lower bound of the objective, for the order of the visits */
     int32_t count, nodes;
     int16_t chart, depth;
+    int32_t step; /* of the trail being recorded */
 } Box;
 
 /* A half-plane that does as well as any other found. */
@@ -72,6 +73,7 @@ typedef struct {
 typedef struct {
     Box box;
     Items items;
+    Items below; /* what turned out to lie below it, while a trail is recorded */
     int64_t *sums;
 } Part;
 
@@ -131,6 +133,7 @@ struct Search {
     int extra_at; /* then, from here on, crossing extra masses */
     Items popped, waiting; /* items of the box at hand, and nodes to look at */
     Part part[2];
+    int recording; /* a trail: what lies below parts is listed, too */
     int64_t *row, *counted;
 
     /* A walk through a leaf: its lines, their order, the sets of the lowest lines. */
@@ -162,7 +165,13 @@ enum { PROMISING, HOPELESS, PUT_OFF };
 
 /* bound.c */
 int judge_optimum(Search *s, Box *box, const int64_t *sums);
-double graded_gain(const Search *s, const int64_t *mass, double *good);
+static inline double graded_gain(const Search *s, const int64_t *mass, double *good)
+{
+    double id = (double)mass[ID], level = s->program.per_id ? s->level : 0;
+    double g = (double)s->program.loss * (double)mass[LOSS] + ((double)s->program.id - level) * id;
+    *good = g <= 0 ? id : 0;
+    return g <= 0 ? g : 0;
+}
 int grade_tree(Search *s, double level);
 int units_known(const Search *s);
 
@@ -202,11 +211,17 @@ int search_open(Search *s);
 void search_close(Search *s);
 int keep_grade(Search *s);
 int explore(Search *s, const int64_t *quarter, int quarters);
+void begin_charts(Search *s, const int64_t *quarter, int quarters);
+/* Make s->part[0] the box of all half-planes of a chart, from t[0] to t[1]. */
+int begin_root(Search *s, int chart, const double *t);
+/* Search the boxes that wait. */
+int explore_waiting(Search *s);
 int explore_direction(Search *s, const double *weight);
 
-/* optimum.c */
+/* optimum.c; a trail, if any, is of a search of the same points with similar masses. */
+struct Trail;
 int search_optimum(Search *s, const int64_t *quarter, int quarters, const double *start,
-                   int64_t starts);
+                   int64_t starts, const struct Trail *trail);
 /* Optimum of each direction; unless `each`, only of those that equal the best of all. */
 int search_directions(Search *s, const double *weight, int64_t count, int each, Accepted *best,
                       double *v);

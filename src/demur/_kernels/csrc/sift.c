@@ -84,13 +84,13 @@ static void add_wide_rows(const Tree *tree, const int64_t *mass, const Batch *ba
     }
 }
 
-/* List what crosses; points are told from nodes by `flip`, all bits or none. */
-static int64_t list_crossing(const Batch *batch, const Sides *sides, int32_t flip, int32_t *item)
+/* List what a mask has; points are told from nodes by `flip`, all bits or none. */
+static int64_t list_masked(const Batch *batch, const uint64_t *mask, int32_t flip, int32_t *item)
 {
     int64_t count = 0;
     for (int k = 0; k < batch->count; k++) {
         item[count] = batch->index[k] ^ flip;
-        count += (int64_t)(sides->crosses[k] & 1);
+        count += (int64_t)(mask[k] & 1);
     }
     return count;
 }
@@ -107,7 +107,9 @@ static int64_t put(Sieve *v, Part *part, const Batch *batch, const Sides *sides,
         add_wide_rows(v->s->tree, mass, batch, sides, part->sums, part->sums + v->s->extra_at,
                       crossing);
     int32_t *item = part->items.item + part->items.count;
-    int64_t count = list_crossing(batch, sides, flip, item);
+    int64_t count = list_masked(batch, sides->crosses, flip, item);
+    if (v->s->recording)
+        part->below.count += list_masked(batch, sides->below, flip, part->below.item + part->below.count);
     for (int64_t k = 0; k < count && v->graded; k++) {
         const int64_t *row = mass + (item[k] ^ flip) * (int64_t)width;
         if (v->s->classes) add_class(v->s, part->sums + width, item[k], row);
@@ -125,8 +127,11 @@ static void fill_up(Batch *batch)
 /* Make room for the items of a batch in both lists. */
 static int reserve_batch(Sieve *v)
 {
-    for (int k = 0; k < 2; k++)
-        if (reserve_items(&v->part[k].items, v->part[k].items.count + BATCH_SIZE)) return -1;
+    for (int k = 0; k < 2; k++) {
+        Part *part = v->part + k;
+        if (reserve_items(&part->items, part->items.count + BATCH_SIZE)) return -1;
+        if (v->s->recording && reserve_items(&part->below, part->below.count + BATCH_SIZE)) return -1;
+    }
     return 0;
 }
 

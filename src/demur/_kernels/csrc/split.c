@@ -215,7 +215,7 @@ static void begin_part(Search *s, Part *part, const Box *box, const int64_t *sum
     part->box.level = s->level;
     part->box.bad = s->bad;
     memset(&part->box.crossing, 0, sizeof part->box.crossing);
-    part->items.count = 0;
+    part->items.count = part->below.count = 0;
     memcpy(part->sums, sums, (size_t)s->tree->width * sizeof *sums);
     memset(part->sums + s->tree->width, 0, (size_t)(s->row_size - s->tree->width) * sizeof *sums);
 }

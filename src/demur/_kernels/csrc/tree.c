@@ -386,13 +386,15 @@ int tree_collect(Signals *signals, const int32_t *row, int64_t n, const RowMasse
         /* Extra masses are parts of the others, most of them none: memory is left alone then. */
         for (int e = 0; e < extras; e++)
             if (from->extra[e * n + i]) here[FIRST_OOD + sets + e] += from->extra[e * n + i];
-        if (any) here[MARK] = (int64_t)scramble((uint64_t)row[i]);
+        /* Where rows are drawn, any of them may have none: a branch would be a guess. */
+        here[MARK] |= (int64_t)scramble((uint64_t)row[i]) & -(int64_t)(any != 0);
         if (loss > 0 && unit[UNIT_LOSS] >= 0) note_unit(id, loss, unit);
     }
     return 0;
 }
 
-void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width, int64_t *sums)
+ALWAYS_INLINE void total_nodes(const Node *node, int64_t nodes, const int64_t *mass, int width,
+                               int64_t *sums)
 {
     for (int64_t k = nodes - 1; k >= 0; k--) {
         int64_t *into = sums + k * width;
@@ -412,4 +414,13 @@ void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width,
         for (int64_t i = node[k].first; i < node[k].end; i++)
             add_row(into, mass + i * width, width);
     }
+}
+
+void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width, int64_t *sums)
+{
+    /* With one set of OOD, by far the most frequent case, rows are as wide as vectors. */
+    if (width == FIRST_OOD + 1)
+        total_nodes(node, nodes, mass, FIRST_OOD + 1, sums);
+    else
+        total_nodes(node, nodes, mass, width, sums);
 }

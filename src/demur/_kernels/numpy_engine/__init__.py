@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels import exact, reference
-from demur._kernels.engines import EXACT, Chosen, Gap, Optima, ScalarMetrics
+from demur._kernels.engines import EXACT, Chosen, Gap, Optima, ScalarMetrics, Trail
 from demur._kernels.exact import Linear
 from demur._kernels.limits import box_margin
 from demur._kernels.limits import search as limits
@@ -35,11 +35,17 @@ __all__ = [
     "searches_all_bounds",
     "settle",
     "sides",
+    "trail",
     "widest",
 ]
 
 searches_all_bounds = False
 metrics: ScalarMetrics | None = None
+
+
+def trail(tree: Tree, *args: object, **kwargs: object) -> Trail | None:
+    """Tell that searches begin anew: boxes are worked on many at a time, as they come."""
+    return None
 
 
 def grid(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.engines import Doubt, Outcome, Status
+from demur._kernels.engines import Doubt, Outcome, Status, Trail
 from demur._kernels.exact import Linear
 from demur._kernels.numpy_engine.bounds import Problem, Verdict, cheap_masses, judge
 from demur._kernels.numpy_engine.boxes import Boxes, Chart, Edges, box_masses, charts, join, take
@@ -64,10 +64,11 @@ def search(
     gap: float = 0.0,
     budget: int | None = None,
     start: _Floats | None = None,
+    trail: Trail | None = None,
 ) -> Outcome:
     """Return the optimal half-planes with directions in `quarters`; see `demur.core.program`.
 
-    The search looks for its own directions to begin with: `start` is not needed.
+    The search looks for its own directions to begin with: `start` and `trail` are not needed.
     """
     problem = Problem.of(objective, per_id, min_id, max_ood, ratio, linear)
     run = _Search(tree, problem, gap, budget)

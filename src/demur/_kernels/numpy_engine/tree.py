@@ -105,8 +105,19 @@ def prepare(
     return reweight(empty, id, ood, loss, extra)
 
 
-def reweight(tree: Tree, id: _Ints, ood: _Ints, loss: _Ints, extra: _Ints | None = None) -> Tree:
-    """Return the tree of the same rows with other masses, some of which may be zero."""
+def reweight(
+    tree: Tree,
+    id: _Ints,
+    ood: _Ints,
+    loss: _Ints,
+    extra: _Ints | None = None,
+    *,
+    into: Tree | None = None,
+) -> Tree:
+    """Return the tree of the same rows with other masses, some of which may be zero.
+
+    It is a new one: `into` is left alone.
+    """
     points = tree.points
     if extra is None:
         extra = np.zeros((0, len(id)), np.int64)
