@@ -125,7 +125,7 @@ def test_templates_escape_all_but_our_own_style_script_and_data():
 
 def test_only_the_page_needs_jinja2(report, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    html._environment.cache_clear()
+    html.environment.cache_clear()
     assert report.decision[:20] in report.to_text() and report.to_dict()["decision"]
     with pytest.raises(dm.MissingExtraError, match=r"'jinja2'.*demur\[report\]"):
         report.to_html()

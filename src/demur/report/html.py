@@ -60,14 +60,14 @@ def render(report: Report) -> str:
     from importlib.metadata import version
 
     columns = _columns(report)
-    page = _environment().get_template("page.html")
-    css = _asset("page.css")
+    page = environment().get_template("page.html")
+    css = asset("page.css")
     # Wrapped, so that no name of ours meets one of the browser's. A box needs no script.
     scripts = () if report.is_box else SCRIPTS
-    js = '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in scripts) + "\n})();\n"
+    js = '"use strict";\n(() => {\n' + "\n".join(asset(name) for name in scripts) + "\n})();\n"
     return page.render(
         report=report,
-        policy=_policy(css, js),
+        policy=policy(css, js),
         version=version("demur"),
         css=css,
         js=js,
@@ -96,13 +96,20 @@ def render(report: Report) -> str:
     )
 
 
+def in_frame(report: Report) -> str:
+    """Return the page in a frame of its own, which shares no styles with what is around it."""
+    frame = environment().get_template("frame.html")
+    return frame.render(page=render(report), title=report.title)
+
+
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return what fills in the templates, of this page and of the one of a watch."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
         raise MissingExtraError("jinja2", "report") from None
-    environment = Environment(
+    found = Environment(
         loader=PackageLoader("demur.report", "templates"),
         # Names of columns, sets, methods and rows are whatever a user's file holds.
         autoescape=True,
@@ -111,28 +118,29 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     words = ("amount", "digits_of", "number", "outwards", "percent", "range_parts", "rule_parts")
-    environment.globals |= {name: getattr(wording, name) for name in (*words, "score_titles")}
-    environment.globals |= {
+    found.globals |= {name: getattr(wording, name) for name in (*words, "score_titles")}
+    found.globals |= {
         "prior_text": prior_text,
         "rank_chart": RankChart.of,
         "bound_state": bound_state,
         "rate_title": rate_title,
     }
-    environment.filters["minus"] = lambda text: text.replace("-", wording.MINUS)
-    return environment
+    found.filters["minus"] = lambda text: text.replace("-", wording.MINUS)
+    return found
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     """Return a style or script, which no template engine looks at."""
     folder = resources.files("demur.report") / "templates"
     return (folder / name).read_text(encoding="utf-8")
 
 
-def _policy(css: str, js: str) -> str:
+def policy(css: str, js: str = "") -> str:
     """Allow our own style and script, told by their hashes, and nothing else at all."""
+    script = f"script-src {_hash(js)}; " if js else ""
     return (
-        f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(js)}; img-src data:; "
+        f"default-src 'none'; style-src {_hash(css)}; {script}img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

@@ -6,7 +6,6 @@ import os
 import textwrap
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -325,11 +324,9 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return the page in a frame of its own, for notebooks: it and they share no styles."""
-        return (
-            f'<iframe srcdoc="{escape(self.to_html())}" title="{escape(self.title)}" '
-            'sandbox="allow-scripts allow-downloads" '
-            'style="width: 100%; height: 48rem; border: 1px solid #ccc"></iframe>'
-        )
+        from demur.report.html import in_frame
+
+        return in_frame(self)
 
 
 def _guarantee(case: Case, evidence: PromiseEvidence) -> float | None:

@@ -5,19 +5,16 @@ Charts are drawn here as SVG; markup is in the template, which escapes all that 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
 from demur.core.wording import DASH, MINUS, formula
-from demur.errors import MissingExtraError
 from demur.guarantees.intervals import Interval
+from demur.report.html import asset, environment, policy
 from demur.watch.counts import ROWS, LiveCounts
 from demur.watch.files import ExampleRow
 from demur.watch.hypotheses import Familiar, LiveSums, spans
@@ -44,64 +41,42 @@ def watch_page(
     """
     from importlib.metadata import version
 
-    css = _asset("page.css") + _asset("watch.css")
+    css = asset("page.css") + asset("watch.css")
     periods = period_names(watch.timeline)
     courses = watched_series(watch.setup, watch.timeline)
     panels = [
         Panel.of(item, course, periods, status)
         for item, course in zip(status.watched, courses, strict=False)
     ]
-    page: str = _template().render(
-        title=title,
-        css=css,
-        policy=_policy(css),
-        version=version("demur"),
-        status=status,
-        watch=watch,
-        rule=formula(watch.rule),
-        panels=panels,
-        figures=_figures(status),
-        first=_order(status),
-        scores=_drift(watch, periods),
-        live_names=watch.setup.live_names,
-        prior=_prior(watch, periods),
-        rows=list(reversed(rows)),
-        periods=periods,
-        history=list(reversed(watch.history)),
-        resets=watch.timeline.epoch,
-        period_text=period_text,
-        signed=_signed,
-        share=_share,
-        power=_power,
-        line=-math.log10(status.alpha),
+    page: str = (
+        environment()
+        .get_template("watch.html")
+        .render(
+            title=title,
+            css=css,
+            policy=policy(css),
+            version=version("demur"),
+            status=status,
+            watch=watch,
+            rule=formula(watch.rule),
+            panels=panels,
+            figures=_figures(status),
+            first=_order(status),
+            scores=_drift(watch, periods),
+            live_names=watch.setup.live_names,
+            prior=_prior(watch, periods),
+            rows=list(reversed(rows)),
+            periods=periods,
+            history=list(reversed(watch.history)),
+            resets=watch.timeline.epoch,
+            period_text=period_text,
+            signed=_signed,
+            share=_share,
+            power=_power,
+            line=-math.log10(status.alpha),
+        )
     )
     return page
-
-
-def _template() -> Any:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError:
-        raise MissingExtraError("jinja2", "report") from None
-    environment = Environment(
-        loader=PackageLoader("demur.report", "templates"),
-        # Names of columns, sets and rows are whatever a user's file holds.
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("watch.html")
-
-
-def _asset(name: str) -> str:
-    return (resources.files("demur.report") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _policy(css: str) -> str:
-    """Allow our own style, told by its hash, and nothing else at all."""
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'"
 
 
 def _signed(text: str) -> str:

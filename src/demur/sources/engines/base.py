@@ -135,7 +135,7 @@ class LazySource(BaseSource, ABC):
         """Return the native frame with about this share of its rows."""
 
     def _with_key(self, native: Any, name: str) -> Any:
-        """Return the native frame with `hashed.KEY`, the numbers of a key that is text."""
+        """Return the native frame with `drawing.KEY`, the numbers of a key that is text."""
         raise InvalidInputError(
             f"key: column {name!r} is text, which rows of this engine cannot be drawn by: give a "
             "column of numbers"

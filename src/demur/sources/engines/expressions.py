@@ -22,7 +22,7 @@ from demur.core.sample import POOLED_NAME
 from demur.core.source import Measure, Rows, Sides
 from demur.errors import InvalidInputError
 from demur.losses import check_kinds, label_kinds
-from demur.sources.engines.hashed import KEY, TIMES, check_key, drawn_rows, is_text
+from demur.sources.engines.drawing import KEY, TIMES, check_key, drawn_rows, is_text
 from demur.sources.open import SINGLE, Missing, Roles
 
 Expr: TypeAlias = nw.Expr

@@ -25,6 +25,7 @@ from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import MEMORY, Measure, Overview, Rows, Sides, Sum, Tally
 from demur.errors import InvalidInputError
 from demur.sources.engines.base import BatchCounting, ScannedSource
+from demur.sources.engines.drawing import KEY
 from demur.sources.engines.expressions import (
     StandardRows,
     Table,
@@ -32,7 +33,6 @@ from demur.sources.engines.expressions import (
     known_frame,
 )
 from demur.sources.engines.group_sums import grouped, overview_of, tally_of
-from demur.sources.engines.hashed import KEY
 from demur.sources.open import Missing, Roles
 
 _BATCH = 1 << 17
