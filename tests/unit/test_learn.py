@@ -372,3 +372,34 @@ def test_torch_reads_confidences_as_they_are(sample, rows):
     assert 0.2 < decided.mean() < 0.9
     with torch.no_grad():
         assert (decision_of(rule)(torch.tensor(live)).numpy() == decided).all()
+
+
+def test_smoothed_losses_lie_between_those_seen_and_the_risk(sample):
+    learned = dm.learn.fit(sample, "logistic")
+    seen = learned.sample
+    for share in (0.0, 0.25, 1.0):
+        smooth = learned.smoothed(share)
+        expected = (1 - share) * seen.id_loss + share * seen.id_scores[:, 0]
+        np.testing.assert_array_equal(smooth.id_loss, expected)
+        np.testing.assert_array_equal(smooth.id_scores, seen.id_scores)
+        np.testing.assert_array_equal(smooth.ood_scores, seen.ood_scores)
+        assert smooth.columns.names == seen.columns.names
+    # With the risk for a loss and no bound on OOD nothing but the risk decides.
+    rule = dm.tune(learned.smoothed(1), dm.TprFprModel(0.7, 1)).rule
+    accepted = rule.accept(seen.id_scores)
+    risks = seen.id_scores[:, 0]
+    assert risks[accepted].mean() <= np.sort(risks)[: accepted.sum()].mean() + 1e-12
+    for wrong in (-0.1, 1.5, np.nan):
+        with pytest.raises(InvalidInputError, match="share must be from 0 to 1"):
+            learned.smoothed(wrong)
+
+
+def test_smoothed_losses_of_rows_that_are_always_rejected(sample, tmp_path):
+    scores = sample.id_scores.copy()
+    scores[3, 1] = np.inf
+    own = dm.Sample(scores, sample.id_loss, sample.ood_scores, score_names=NAMES)
+    learned = dm.learn.fit(own, "logistic")
+    assert learned.smoothed().id_loss[3] == sample.id_loss[3]
+    learned.save(tmp_path / "doubts.json")
+    with pytest.raises(InvalidInputError, match="have no rows"):
+        dm.learn.Learned.load(tmp_path / "doubts.json").smoothed()

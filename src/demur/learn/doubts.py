@@ -87,6 +87,40 @@ class Learned:
             )
         return self.out_of_fold
 
+    def smoothed(self, share: float = 0.5) -> Sample:
+        """Return `sample` with losses that lie between those seen and the learned risk.
+
+        Where errors are few, a rule that is tuned on them also fits their chance. The learned risk
+        of a row is what its loss is expected to be, and hangs on no single error: tune on these,
+        and evaluate the rule on `sample`, since rates here are not those of the data.
+
+        Parameters
+        ----------
+        share
+            Of the learned risk, from 0 (the losses seen) to 1 (the learned risk alone).
+
+        Examples
+        --------
+        >>> import demur as dm
+        >>> rng = np.random.default_rng(0)
+        >>> own, foreign = rng.normal(size=(400, 3)), rng.normal(1, 1, size=(200, 3))
+        >>> wrong = rng.random(400) < 1 / (1 + np.exp(2 - own[:, 0]))
+        >>> learned = dm.learn.fit(dm.Sample(own, wrong, foreign), "logistic")
+        >>> rule = dm.tune(learned.smoothed(), dm.TprFprModel(0.7, 0.5)).rule
+        >>> dm.evaluate(rule, learned.sample).tpr >= 0.7
+        True
+        """
+        if not 0 <= share <= 1:
+            raise InvalidInputError(f"share must be from 0 to 1, got {share!r}")
+        if RISK not in self.functions:
+            raise InvalidInputError("no risk was learned, so that losses cannot be smoothed by it")
+        seen = self.sample
+        risk = seen.id_scores[:, self.names.index(RISK)]
+        # A row that is always rejected has no risk to speak of.
+        expected = np.where(np.isfinite(risk), risk, seen.id_loss)
+        loss = (1 - share) * seen.id_loss + share * expected
+        return with_doubts(seen, seen.id_scores, seen.ood_scores, self.names, loss)
+
     def transform(self, scores: Any, *, missing: Missing = "raise") -> Any:
         """Return the doubts of live rows, shape (n, 2); of a `Sample` the sample with these.
 
@@ -390,12 +424,16 @@ def _predicate(learned_rule: LearnedRule, names: Sequence[str], syntax: Syntax) 
 
 
 def with_doubts(
-    rows: Sample, own: FloatArray, foreign: FloatArray, names: tuple[str, ...]
+    rows: Sample,
+    own: FloatArray,
+    foreign: FloatArray,
+    names: tuple[str, ...],
+    loss: FloatArray | None = None,
 ) -> Sample:
-    """Return a sample with other scores for its ID and OOD rows."""
+    """Return a sample with other scores for its ID and OOD rows, and other losses if given."""
     return Sample(
         own,
-        rows.id_loss,
+        rows.id_loss if loss is None else loss,
         {name: foreign[part] for name, part in rows.ood_sets.items()},
         id_weight=rows.id_weight,
         ood_weight=rows.ood_weight

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -92,7 +93,8 @@ Sample(n_id=400, n_ood=200, scores=2))
     _check_rows(sample, folds)
     numbers = fold_numbers(sample, folds, rng, groups)
     methods: tuple[Method, ...] = (method,) if method != "auto" else _installed()
-    tried = _out_of_fold(sample, methods, folds, numbers)
+    with _one_thread():
+        tried = _out_of_fold(sample, methods, folds, numbers)
     judged = _judged(tried, model, folds, groups, rng) if len(tried) > 1 else {}
     chosen = min(tried, key=lambda one: judged.get(one, 0.0))
     card = Card.of_rows(sample).with_entries(
@@ -101,12 +103,22 @@ Sample(n_id=400, n_ood=200, scores=2))
         judged_by="log loss" if model is None else objective_key(model),
         judged={one: value for one, value in judged.items() if math.isfinite(value)},
     )
-    functions = _functions(sample, (chosen,))[chosen]
+    with _one_thread():
+        functions = _functions(sample, (chosen,))[chosen]
     return Learned(sample.columns, functions, card, tried[chosen])
 
 
 def _installed() -> tuple[Method, ...]:
     return get_args(Method) if find_spec("sklearn") else ("logistic",)
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """Return where libraries use one thread: more of them wait for each other on so few rows."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ModuleNotFoundError:
+        return nullcontext()
+    return cast(AbstractContextManager[object], threadpool_limits(1))
 
 
 def _check_rows(sample: Sample, folds: int) -> None:
@@ -346,7 +358,6 @@ def _trees(task: Task) -> TreeSum:
     """
     try:
         from sklearn.ensemble import HistGradientBoostingClassifier
-        from threadpoolctl import threadpool_limits
     except ModuleNotFoundError:
         raise MissingExtraError("boosting", "sklearn") from None
     yes, no = task.share > 0, task.share < 1
@@ -365,9 +376,7 @@ def _trees(task: Task) -> TreeSum:
         early_stopping=False,
         random_state=0,
     )
-    # Threads that wait for each other cost more than they save on so few rows.
-    with threadpool_limits(1, user_api="openmp"):
-        model.fit(rows, label, sample_weight=weight)
+    model.fit(rows, label, sample_weight=weight)
     trees = _stored(model, rows.shape[1])
     _check_trees(trees, model, rows[:: max(1, len(rows) // 2000)])
     return trees
