@@ -40,11 +40,16 @@ _Ints32 = npt.NDArray[np.int32]
 _Floats = npt.NDArray[np.float64]
 
 searches_all_bounds = True
+grows_lazily = True
 
-# As in csrc/tree.h and csrc/search.h.
+# As in csrc/tree.h, csrc/ranks.h and csrc/search.h.
 _COLUMNS, _MARK = 3, 2
+_RANKS, _LARGEST = 515, 2
 _HALF_PLANES = 256
 _UNLIMITED = 2**63 - 1
+# The fewest rows of a cell that waits to be looked into, on average, and the most bits of its
+# number.
+_ROWS_OF_A_CELL, _MOST_CELL_BITS = 12, 16
 # Half-planes with the same masses that there is room for, on average.
 _EQUALS = 16
 # Bits of the ranks by which cells of boxes are taken apart.
@@ -90,6 +95,8 @@ class MortonTree(NamedTuple):
     extra: int
     frame: _Floats
     """What scores the points stand for; see `Frame.numbers`."""
+    soil: tuple[Any, ...] | None = None
+    """What it grows from: then the arrays above are as large as they may become."""
 
 
 def prepare(
@@ -100,12 +107,16 @@ def prepare(
     extra: _Ints | None = None,
     *,
     frame: Frame = PLAIN,
+    lazily: bool = False,
 ) -> MortonTree:
     """Build the tree over scores (n, 2) with masses id (n,), ood (sets, n) and loss (n,).
 
-    `extra`, shape (extra, n), are parts of these masses that linear bounds are about.
+    `extra`, shape (extra, n), are parts of these masses that linear bounds are about. A tree that
+    is built `lazily` grows where it is looked at, and must be looked at by one caller at a time.
     """
     n = len(scores)
+    if lazily and n:
+        return _sown(scores, id, ood, loss, extra, frame)
     point, row, node = np.empty((n, 2)), np.empty(n, np.int32), np.empty((2 * n, 3), np.int32)
     tilt = np.empty(1, np.int32)
     # NumPy asks for large pages, which random access needs.
@@ -119,6 +130,41 @@ def prepare(
     extra = _no_extra(n) if extra is None else extra
     masses = _masses(row, points, node, (id, ood, loss, extra))
     return MortonTree(point, row, node, box, *masses, tilt, len(ood), len(extra), frame.numbers)
+
+
+def _sown(
+    scores: _Floats, id: _Ints, ood: _Ints, loss: _Ints, extra: _Ints | None, frame: Frame
+) -> MortonTree:
+    """Return a tree that ends in cells, which grow when they are looked into."""
+    n, bits = len(scores), _cell_bits(len(scores))
+    columns = ood if extra is None else np.vstack([ood, extra])
+    width, nodes = _COLUMNS + len(columns), 2 * n + (2 << bits)
+    node, box = np.empty((nodes, 3), np.int32), np.empty((nodes, 4))
+    sums, unit, tilt = np.empty((nodes, width), np.int64), np.zeros(2, np.int64), np.empty(1, "i4")
+    masses = tuple(np.ascontiguousarray(part) for part in (id, columns, loss))
+    soil = (
+        np.ascontiguousarray(frame.points(scores)),
+        *masses,
+        bits,
+        np.empty((2, _RANKS)),
+        np.empty(n, np.uint16),
+        np.empty(n, np.int32),
+        np.empty(1 << bits, np.int32),
+        state := np.zeros(3, np.int64),
+    )
+    _engine.sow(*soil, node, box, sums, unit, tilt, width)
+    room = np.empty((int(state[_LARGEST]), 4), np.uint64)
+    point, mass = np.empty((n, 2)), np.empty((n, width), np.int64)
+    row = np.empty(0, np.int32)
+    sizes = len(ood), len(columns) - len(ood)
+    built = point, row, node, box, mass, sums, unit, tilt
+    return MortonTree(*built, *sizes, frame.numbers, (*soil, room))
+
+
+def _cell_bits(rows: int) -> int:
+    """Return the bits of the numbers of cells, an even number."""
+    bits = (max(1, rows // _ROWS_OF_A_CELL).bit_length() - 1) // 2 * 2
+    return min(max(bits, 2), _MOST_CELL_BITS)
 
 
 def reweight(
@@ -445,8 +491,8 @@ def _program(
 
 def _tree(
     tree: MortonTree,
-) -> tuple[_Floats, _Ints32, _Floats, _Ints, _Ints, _Ints, _Ints32, int, int, _Floats]:
+) -> tuple[Any, ...]:
     return (
         *(tree.point, tree.node, tree.box, tree.mass),
-        *(tree.sums, tree.unit, tree.tilt, tree.sets, tree.extra, tree.frame),
+        *(tree.sums, tree.unit, tree.tilt, tree.sets, tree.extra, tree.frame, tree.soil),
     )

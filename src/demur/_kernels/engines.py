@@ -275,6 +275,10 @@ class Engine(Protocol):
         """
 
     @property
+    def grows_lazily(self) -> bool:
+        """Whether a tree that is prepared `lazily` costs less, where much of it never matters."""
+
+    @property
     def metrics(self) -> ScalarMetrics | None:
         """Scalar metrics of one score; None where the formulas of `demur.metrics` are as fast."""
 
@@ -287,11 +291,14 @@ class Engine(Protocol):
         extra: _Ints | None = None,
         *,
         frame: Frame = PLAIN,
+        lazily: bool = False,
     ) -> Any:
         """Build the tree over scores (n, 2) with masses id (n,), ood (sets, n) and loss (n,).
 
         `extra`, shape (extra, n), are parts of these masses that linear bounds are about. What is
         searched are the points of a frame; half-planes that come in or go out are about scores.
+        A tree that is built `lazily`, which engines may ignore, belongs to one caller at a time
+        and is good for everything but `frontier` and `reweight`.
         """
 
     def reweight(

@@ -33,8 +33,10 @@ from demur.tuning.result import Direction, DirectionSet
 
 FEW = 1500
 """Up to this many rows, looking at all pairs of them is faster than searching all bounds."""
+LAZY = 5_000
+"""From so many rows on, a tree that serves one search grows where it is looked at."""
 MANY = 1_000_000
-"""From so many on, most rows are merged before a search."""
+"""From so many on, most rows are merged before a search by engines whose trees do not grow so."""
 
 # Lines times points that are counted without a tree.
 _FEW_TO_COUNT = 100_000
@@ -65,6 +67,8 @@ class Prepared:
     _frame: Frame | None = field(default=None, repr=False)
     _ranges: Ranges | None = field(default=None, repr=False)
     """Of the scores, where they are known."""
+    _for_one_call: bool = field(default=False, repr=False)
+    """Whether one search has it for itself: then its tree grows where that search looks."""
 
     def __repr__(self) -> str:
         return f"Prepared({self.sample!r}, ood={self.ood!r})"
@@ -250,7 +254,7 @@ class Prepared:
     def _grown(self, parts: tuple[Part, ...] = ()) -> Any:
         """Return the tree, which is built when it is first needed, with the masses of parts."""
         if parts not in self._trees:
-            if self._trees:
+            if self._trees and not self._for_one_call:
                 tree = self.engine.reweight(self._any_tree(), *self._masses(parts))
             else:
                 tree = self._tree_of(parts, self.frame)
@@ -259,7 +263,9 @@ class Prepared:
         return self._trees[parts]
 
     def _tree_of(self, parts: tuple[Part, ...], frame: Frame) -> Any:
-        return self.engine.prepare(self.points.scores, *self._masses(parts), frame=frame)
+        masses = self._masses(parts)
+        lazily = self._for_one_call and len(self.points.scores) >= LAZY
+        return self.engine.prepare(self.points.scores, *masses, frame=frame, lazily=lazily)
 
     def _masses(
         self, parts: tuple[Part, ...]
@@ -376,10 +382,17 @@ def _check_sizes(ranges: Ranges) -> None:
         )
 
 
-def as_prepared(source: Sample | Prepared, ood: Literal["pooled", "worst"] | None) -> Prepared:
-    """Return `source` prepared, which it may be already."""
+def as_prepared(
+    source: Sample | Prepared,
+    ood: Literal["pooled", "worst"] | None,
+    *,
+    for_one_call: bool = False,
+) -> Prepared:
+    """Return `source` prepared, which it may be already, or else is `for_one_call`."""
     if isinstance(source, Sample):
-        return _prepared(source, ood or "pooled")
+        prepared = _prepared(source, ood or "pooled")
+        prepared._for_one_call = for_one_call
+        return prepared
     if ood is not None and ood != source.ood:
         raise InvalidInputError(f"the sample was prepared with ood={source.ood!r}, not {ood!r}")
     return source

@@ -112,7 +112,7 @@ def tune(
         return _tune_source(source, model, directions, search, ood, shape)
     if ood is None and model.every_set:
         ood = "worst"
-    prepared = as_prepared(source, ood)
+    prepared = as_prepared(source, ood, for_one_call=True)
     totals = prepared.points.totals
     model.check_rows(totals)
     program = model.program(totals)
@@ -399,7 +399,8 @@ def search_exact(
     # A gap is stated in the model's objective, engines work in that of the program.
     gap = search.gap / program.scale
     near = None
-    if search == _EXACT and start is None and len(prepared.points.scores) >= MANY:
+    many = len(prepared.points.scores) >= MANY and not prepared.engine.grows_lazily
+    if search == _EXACT and start is None and many:
         # Imported here, since most calls have no use for it.
         from demur.tuning.merged_rows import narrowed
 

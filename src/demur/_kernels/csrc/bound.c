@@ -15,6 +15,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "search.h"
 
@@ -41,18 +42,62 @@ static double spotless_mass(const Search *s, const Crossing *c)
     return (double)c->id - (double)c->loss * (double)unit[UNIT_ID] / (double)unit[UNIT_LOSS];
 }
 
+static void grade_row(Search *s, const int64_t *mass, double *into)
+{
+    double good;
+    into[1] += graded_gain(s, mass, &good);
+    into[0] += good;
+    if (good > 0) return;
+    double price = (double)s->program.loss * (double)mass[LOSS] / (double)mass[ID];
+    if (price < s->bad) s->bad = price;
+}
+
 static void grade_leaf(Search *s, const Node *leaf, double *into)
 {
     for (int64_t i = leaf->first; i < leaf->end; i++) {
         const int64_t *mass = s->tree->mass + i * s->tree->width;
-        double good;
-        if (mass[ID] == 0) continue;
-        into[1] += graded_gain(s, mass, &good);
-        into[0] += good;
-        if (good > 0) continue;
-        double price = (double)s->program.loss * (double)mass[LOSS] / (double)mass[ID];
-        if (price < s->bad) s->bad = price;
+        if (mass[ID] > 0) grade_row(s, mass, into);
     }
+}
+
+/* Grade nodes from `first` to before `end`; those that have not grown have a grade. */
+static int grade_nodes(Search *s, int64_t first, int64_t end)
+{
+    const Tree *tree = s->tree;
+    for (int64_t k = end - 1; k >= first; k--) {
+        if (interrupted_in_loop(s->signals, k)) return -1;
+        double *into = s->grade + 2 * k;
+        const double *part = s->grade + 2 * (int64_t)tree->node[k].child;
+        if (tree->node[k].child == UNGROWN) continue;
+        into[0] = into[1] = 0;
+        if (tree->node[k].child) {
+            for (int c = 0; c < 2; c++) into[c] = part[c] + part[2 + c];
+        } else {
+            grade_leaf(s, tree->node + k, into);
+        }
+    }
+    s->graded = end;
+    return 0;
+}
+
+/* Grade the cells of a tree that is not grown, from their rows. */
+static int grade_cells(Search *s)
+{
+    const Soil *soil = &s->tree->soil;
+    const int64_t cells = (int64_t)1 << soil->bits;
+    double *of = calloc(2 * (size_t)cells, sizeof *of);
+    int failed = !of;
+    for (int64_t i = 0; i < soil->rows && !failed; i++) {
+        failed = interrupted_in_loop(s->signals, i);
+        const int64_t mass[2] = {soil->id[i], soil->loss[i]};
+        if (mass[ID] == 0) continue;
+        grade_row(s, mass, of + 2 * soil->cell[i]);
+    }
+    for (int64_t k = 0; k < cells && !failed; k++)
+        if (soil->node_of[k] >= 0)
+            memcpy(s->grade + 2 * (int64_t)soil->node_of[k], of + 2 * k, 2 * sizeof *of);
+    free(of);
+    return failed ? -1 : 0;
 }
 
 /* Grade all nodes at `level`, the value to beat or one above it. */
@@ -63,19 +108,19 @@ int grade_tree(Search *s, double level)
     if (!s->grade) return -1;
     s->level = level + 8 * DBL_EPSILON * fabs(level);
     s->bad = HUGE_VAL;
-    for (int64_t k = tree->nodes - 1; k >= 0; k--) {
-        if (interrupted_in_loop(s->signals, k)) return -1;
-        double *into = s->grade + 2 * k;
-        const double *part = s->grade + 2 * (int64_t)tree->node[k].child;
-        into[0] = into[1] = 0;
-        if (tree->node[k].child) {
-            for (int c = 0; c < 2; c++) into[c] = part[c] + part[2 + c];
-        } else {
-            grade_leaf(s, tree->node + k, into);
-        }
-    }
+    if (tree->soil.rows && grade_cells(s)) return -1;
+    if (grade_nodes(s, 0, nodes_of(tree))) return -1;
     s->bad += (double)s->program.id;
     return 0;
+}
+
+void grade_new_nodes(Search *s)
+{
+    const int64_t nodes = nodes_of(s->tree);
+    const double bad = s->bad;
+    if (s->graded == nodes) return;
+    grade_nodes(s, s->graded, nodes);
+    s->bad = bad; /* of all rows, whether they have become points or not */
 }
 
 typedef struct {

@@ -111,6 +111,51 @@ int root_holds(const Node *node, int64_t nodes, int64_t points)
     return 0;
 }
 
+int read_soil(Buffers *b, PyObject *args, int columns, Soil *soil)
+{
+    int64_t n;
+    soil->bits = (int)number(args, 4, 2, MOST_CELL_BITS);
+    if (PyErr_Occurred()) return -1;
+    if (soil->bits % 2) {
+        PyErr_SetString(PyExc_ValueError, "cells have an even number of bits");
+        return -1;
+    }
+    if (!(soil->scores = counted_memory(b, args, 0, MOST_ROWS, 16, &n)) ||
+        !(soil->id = memory(b, args, 1, n, 8)) || !(soil->more = memory(b, args, 2, n * columns, 8)) ||
+        !(soil->loss = memory(b, args, 3, n, 8)) ||
+        !(soil->ranks = memory(b, args, 5, 2, sizeof(Ranks))) ||
+        !(soil->cell = memory(b, args, 6, n, 2)) || !(soil->row = memory(b, args, 7, n, 4)) ||
+        !(soil->node_of = writable_memory(b, args, 8, (int64_t)1 << soil->bits, 4)) ||
+        !(soil->state = writable_memory(b, args, 9, STATES, 8)))
+        return -1;
+    soil->rows = n;
+    soil->columns = columns;
+    return 0;
+}
+
+/* The same memory again, to be written: a tree that grows is its caller's alone. */
+static int read_growing(Buffers *b, PyObject *args, PyObject *soil, Tree *tree)
+{
+    const int64_t width = tree->width;
+    Soil *s = &tree->soil;
+    if (!PyTuple_Check(soil) || PyTuple_Size(soil) != SOIL_ARGUMENTS + 1) {
+        PyErr_SetString(PyExc_TypeError, "what a tree grows from is a tuple");
+        return -1;
+    }
+    if (read_soil(b, soil, tree->sets + tree->extra, s) ||
+        !(s->point = writable_memory(b, args, 0, tree->points, 16)) ||
+        !(s->node = writable_memory(b, args, 1, tree->nodes, sizeof(Node))) ||
+        !(s->box = writable_memory(b, args, 2, tree->nodes, 32)) ||
+        !(s->mass = writable_memory(b, args, 3, tree->points * width, 8)) ||
+        !(s->sums = writable_memory(b, args, 4, tree->nodes * width, 8)) ||
+        !(s->room = writable_memory(b, soil, SOIL_ARGUMENTS, s->state[LARGEST_CELL],
+                                    SEED_WORDS * sizeof(uint64_t))))
+        return -1;
+    if (tree->points == s->rows && tree->nodes == most_nodes(s->rows, s->bits)) return 0;
+    PyErr_SetString(PyExc_ValueError, "the tree has no room for all rows");
+    return -1;
+}
+
 int read_tree(Buffers *b, PyObject *args, Tree *tree)
 {
     const int32_t *tilt;
@@ -140,7 +185,10 @@ int read_tree(Buffers *b, PyObject *args, Tree *tree)
         PyErr_SetString(PyExc_ValueError, "the tree has a tilt out of range");
         return -1;
     }
-    return root_holds(tree->node, tree->nodes, tree->points) ? 0 : -1;
+    if (!root_holds(tree->node, tree->nodes, tree->points)) return -1;
+    PyObject *soil = PyTuple_GetItem(args, 10);
+    tree->soil = (Soil){.rows = 0};
+    return soil == Py_None ? 0 : read_growing(b, args, soil, tree);
 }
 
 int read_program(Buffers *b, PyObject *args, Py_ssize_t k, const Tree *tree, Program *program)

@@ -9,7 +9,7 @@
 #include "program.h"
 #include "tree.h"
 
-#define BUFFERS 24
+#define BUFFERS 40
 
 typedef struct {
     Py_buffer view[BUFFERS];
@@ -42,15 +42,19 @@ PyObject *failure(const Signals *signals);
  * only once, when they get their boxes. */
 int root_holds(const Node *node, int64_t nodes, int64_t points);
 
-/* Arguments 0 .. 9: point, node, box, mass, sums, unit, tilt, sets, extra, frame: shifts, divisors
- * and whether points are whole. */
-#define TREE_ARGUMENTS 10
+/* Arguments 0 .. 10: point, node, box, mass, sums, unit, tilt, sets, extra, frame: shifts, divisors
+ * and whether points are whole; None, or of a tree that grows a tuple of what read_soil takes. */
+#define TREE_ARGUMENTS 11
 int read_tree(Buffers *b, PyObject *args, Tree *tree);
+/* Entries of a tuple: scores, id, more, loss, bits, ranks, cell, row, node_of, state. */
+#define SOIL_ARGUMENTS 10
+int read_soil(Buffers *b, PyObject *args, int columns, Soil *soil);
 /* Arguments k .. k+7: objective, per_id, min_id, max_ood, ratio, coefficients, least, hope. */
 #define PROGRAM_ARGUMENTS 8
 int read_program(Buffers *b, PyObject *args, Py_ssize_t k, const Tree *tree, Program *program);
 
 /* Functions of the module that build trees. */
+PyObject *build_sow(PyObject *self, PyObject *args);
 PyObject *build_arrange(PyObject *self, PyObject *args);
 PyObject *build_enclose(PyObject *self, PyObject *args);
 PyObject *build_collect(PyObject *self, PyObject *args);

@@ -47,7 +47,7 @@ PyObject *build_enclose(PyObject *self, PyObject *args)
         return finish(&b, NULL);
     }
     Py_BEGIN_ALLOW_THREADS
-    tree_enclose(node, nodes, point, box);
+    tree_enclose(node, 0, nodes, point, box);
     Py_END_ALLOW_THREADS
     return finish_none(&b);
 }
@@ -99,7 +99,44 @@ PyObject *build_total(PyObject *self, PyObject *args)
         !root_holds(node, nodes, points))
         return finish(&b, NULL);
     Py_BEGIN_ALLOW_THREADS
-    tree_total(node, nodes, mass, (int)width, sums);
+    tree_total(node, 0, nodes, mass, (int)width, sums);
     Py_END_ALLOW_THREADS
     return finish_none(&b);
+}
+
+/* sow(scores, id, more, loss, bits, ranks, cell, row, node_of, state, node, box, sums, unit, tilt) */
+PyObject *build_sow(PyObject *self, PyObject *args)
+{
+    const Py_ssize_t k = SOIL_ARGUMENTS;
+    Buffers b = {.count = 0};
+    Signals signals;
+    Soil soil = {.rows = 0};
+    Ranks *ranks;
+    uint16_t *cell;
+    int32_t *row, *tilt;
+    int64_t *unit, nodes, width;
+    int failed;
+    (void)self;
+    if (!takes(args, k + 6)) return NULL;
+    width = number(args, k + 5, FIRST_OOD, FIRST_OOD + 2 * MOST_SETS);
+    if (PyErr_Occurred() || read_soil(&b, args, (int)width - FIRST_OOD, &soil))
+        return finish(&b, NULL);
+    nodes = most_nodes(soil.rows, soil.bits);
+    if (!(ranks = writable_memory(&b, args, 5, 2, sizeof *ranks)) ||
+        !(cell = writable_memory(&b, args, 6, soil.rows, sizeof *cell)) ||
+        !(row = writable_memory(&b, args, 7, soil.rows, sizeof *row)) ||
+        !(soil.node = writable_memory(&b, args, k, nodes, sizeof(Node))) ||
+        !(soil.box = writable_memory(&b, args, k + 1, nodes, 32)) ||
+        !(soil.sums = writable_memory(&b, args, k + 2, nodes * width, 8)) ||
+        !(unit = writable_memory(&b, args, k + 3, UNITS, 8)) ||
+        !(tilt = writable_memory(&b, args, k + 4, 1, 4)))
+        return finish(&b, NULL);
+    if (soil.rows == 0) {
+        PyErr_SetString(PyExc_ValueError, "no rows to grow from");
+        return finish(&b, NULL);
+    }
+    signals_begin(&signals);
+    failed = tree_sow(&signals, &soil, ranks, cell, row, unit, tilt);
+    signals_end(&signals);
+    return failed ? finish(&b, failure(&signals)) : finish_none(&b);
 }

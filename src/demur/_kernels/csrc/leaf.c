@@ -78,7 +78,6 @@ void count_half_plane(const Tree *tree, const double *weight, double v, int64_t 
     pending[waiting++] = 0;
     while (waiting) {
         node = pending[--waiting];
-        const Node *here = tree->node + node;
         const double *box = tree->box + 4 * (int64_t)node;
         /* Rounding is monotone: corners bound the computed values of all points inside. */
         if (chart.fixed * score_of(tree, box[chart.low[0]], 0) +
@@ -87,7 +86,10 @@ void count_half_plane(const Tree *tree, const double *weight, double v, int64_t 
         if (chart.fixed * score_of(tree, box[chart.high[0]], 0) +
                 chart.step * score_of(tree, box[chart.high[1]], 1) <= v) {
             add_row(row, tree->sums + (int64_t)node * tree->width, tree->width);
-        } else if (here->child) {
+            continue;
+        }
+        const Node *here = opened(tree, node);
+        if (here->child) {
             pending[waiting++] = here->child;
             pending[waiting++] = here->child + 1;
         } else {

@@ -60,8 +60,9 @@ static int64_t farthest(const Divided *h, const double *along, int rejected, dou
     pending_reach[waiting] = reach(h, along, rejected, 0);
     pending[waiting++] = 0;
     while (waiting) {
-        const Node *node = tree->node + pending[--waiting];
+        int32_t index = pending[--waiting];
         if (!(pending_reach[waiting] > *best)) continue;
+        const Node *node = opened(tree, index);
         if (node->child) {
             double reached[2];
             for (int k = 0; k < 2; k++) reached[k] = reach(h, along, rejected, node->child + k);

@@ -266,6 +266,10 @@ static PyObject *frontier(PyObject *self, PyObject *args)
     f->id_gap = real_number(args, k + 8);
     f->ood_gap = number(args, k + 9, 0, INT64_MAX / 4);
     if (PyErr_Occurred()) goto done;
+    if (tree.soil.rows) {
+        PyErr_SetString(PyExc_ValueError, "a frontier needs a tree that is grown");
+        goto done;
+    }
     f->id.count = (int)rows;
     f->ood.count = (int)columns;
     s->tree = &tree;
@@ -476,6 +480,7 @@ static PyObject *vectors(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef functions[] = {
+    {"sow", build_sow, METH_VARARGS, "Put rows into cells, under a tree that grows."},
     {"arrange", build_arrange, METH_VARARGS, "Sort scores along a curve and split it into nodes."},
     {"enclose", build_enclose, METH_VARARGS, "Bounding boxes of the nodes."},
     {"collect", build_collect, METH_VARARGS, "Add up the masses of rows that are the same point."},

@@ -121,6 +121,7 @@ struct Search {
     const int64_t *class_sums; /* per node and class (ID, loss) */
 
     double *grade; /* per node (good, gain), or NULL */
+    int64_t graded; /* nodes that have one; others have grown since */
     double level, bad;
     int simple; /* losses so regular that crossing ID and loss mass tell all */
 
@@ -173,6 +174,7 @@ static inline double graded_gain(const Search *s, const int64_t *mass, double *g
     return g <= 0 ? g : 0;
 }
 int grade_tree(Search *s, double level);
+void grade_new_nodes(Search *s);
 int units_known(const Search *s);
 
 /* split.c */

@@ -99,9 +99,13 @@ ALWAYS_INLINE void compare_nodes(const Corners *low, const Corners *high, int n,
     }
 }
 
+/* How much larger nodes have to be to be opened that have to grow then: it costs as much as looking
+ * at many boxes, most of which are ruled out before. */
+#define LATE 16
+
 /* Take nodes out whose extents, summed over both ends of the whole box, are too large. */
 ALWAYS_INLINE void take_out(const Corners *low, const Corners *high, int n, const Cut *cut,
-                            double most, Sides *sides, uint64_t *out)
+                            const double *most, Sides *sides, uint64_t *out)
 {
     const double first = cut->weight[0], last = cut->weight[2];
     for (int k = 0; k < n; k++) {
@@ -109,7 +113,7 @@ ALWAYS_INLINE void take_out(const Corners *low, const Corners *high, int n, cons
                       (low->base[k] + first * low->moving[k]);
         double right = high->base[k] + last * high->moving[k] -
                        (low->base[k] + last * low->moving[k]);
-        uint64_t large = 0 - (uint64_t)(left + right > most);
+        uint64_t large = 0 - (uint64_t)(left + right > most[k]);
         out[k] = (sides[0].crosses[k] | sides[1].crosses[k]) & large;
         for (int part = 0; part < 2; part++) {
             sides[part].below[k] &= ~out[k];
@@ -126,6 +130,7 @@ ALWAYS_INLINE void sides_of_nodes_loops(const Search *s, const Cut *cut, const L
     const int n = filled_up(batch);
     Corners low, high;
     uint64_t out[BATCH_SIZE];
+    double most[BATCH_SIZE];
     for (int k = 0; k < n; k++) {
         const double *box = boxes + 4 * (int64_t)batch->index[k];
         low.base[k] = chart.fixed * box[chart.low[0]];
@@ -137,7 +142,11 @@ ALWAYS_INLINE void sides_of_nodes_loops(const Search *s, const Cut *cut, const L
         compare_nodes(&low, &high, n, cut->weight + cut->from[part], s->rounding, limits[part],
                       sides + part);
     if (cut->parts == 1) sides[1] = sides[0];
-    take_out(&low, &high, n, cut, all ? -1 : cut->open_above, sides, out);
+    for (int k = 0; k < n; k++) most[k] = all ? -1 : cut->open_above;
+    if (s->tree->soil.rows && !all)
+        for (int k = 0; k < n; k++)
+            most[k] *= s->tree->node[batch->index[k]].child == UNGROWN ? LATE : 1;
+    take_out(&low, &high, n, cut, most, sides, out);
     for (int k = 0; k < batch->count; k++) {
         opened->index[opened->count] = batch->index[k];
         opened->count += (int)(out[k] & 1);

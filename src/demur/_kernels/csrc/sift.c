@@ -158,8 +158,9 @@ static int put_point(Sieve *v, int64_t i)
 static int open_node(Sieve *v, int32_t index)
 {
     const Tree *tree = v->s->tree;
-    const Node *node = tree->node + index;
+    const Node *node = opened(tree, index);
     Items *waiting = &v->s->waiting;
+    if (v->s->grade) grade_new_nodes(v->s);
     if (node->child) {
         if (reserve_items(waiting, waiting->count + 2)) return -1;
         for (int32_t k = node->child; k < node->child + 2; k++)

@@ -17,95 +17,10 @@
 #include "vectors.h"
 #include "wide.h"
 
-#define SAMPLED_ROWS 2048
-#define KNOT_BITS 8
-#define KNOTS (1 << KNOT_BITS)
 #define AHEAD 24
 #define NODES_AHEAD 4
 #define ENTRIES_OF_A_LINE 8 /* masses in a line of the cache */
 #define KEYS_TOGETHER 512 /* rows whose keys are made together */
-
-typedef struct {
-    double edge[KNOTS + 1]; /* quantiles 0, 1/KNOTS, ..., 1 of the sample */
-    double steps[KNOTS];    /* subdivisions per unit of score between neighbours */
-    double spread;          /* 10-90 % range, or the whole range if that is zero */
-    int fine;               /* bits of a subdivision */
-} Ranks;
-
-static uint64_t scramble(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-static int learn_ranks(const double *scores, int64_t n, int column, int fine, Ranks *ranks)
-{
-    int64_t size = n < SAMPLED_ROWS ? n : SAMPLED_ROWS, stride = n / size;
-    Keyed *sample = malloc(2 * (size_t)size * sizeof *sample);
-    if (!sample) return -1;
-    for (int64_t i = 0; i < size; i++) {
-        int64_t row = i * stride + (int64_t)(scramble((uint64_t)i) % (uint64_t)stride);
-        sample[i].key = scores[2 * row + column];
-        sample[i].item = 0;
-    }
-    sort_keyed(sample, sample + size, size);
-    for (int k = 0; k <= KNOTS; k++) ranks->edge[k] = sample[(size - 1) * k / KNOTS].key;
-    for (int k = 0; k < KNOTS; k++) {
-        double width = ranks->edge[k + 1] - ranks->edge[k];
-        double steps = ldexp(1, fine) / width;
-        ranks->steps[k] = width > 0 && steps < HUGE_VAL ? steps : 0;
-    }
-    ranks->fine = fine;
-    ranks->spread = sample[size - 1 - size / 10].key - sample[size / 10].key;
-    if (!(ranks->spread > 0)) ranks->spread = ranks->edge[KNOTS] - ranks->edge[0];
-    free(sample);
-    return 0;
-}
-
-/* Ranks in 0 .. 2^(KNOT_BITS + fine) - 1, without a branch on data. */
-ALWAYS_INLINE void rank_all_loops(const double *score, int n, const Ranks *ranks, uint64_t *rank)
-{
-    const double *inner = ranks->edge + 1;
-    double last = ldexp(1, ranks->fine) - 1;
-    for (int i = 0; i < n; i++) {
-        double value = score[2 * i];
-        int64_t at = 0;
-        for (int step = KNOTS / 2; step > 0; step /= 2)
-            at += inner[at + step - 1] <= value ? step : 0;
-        double within = (value - ranks->edge[at]) * ranks->steps[at];
-        within = within > 0 ? within : 0;
-        within = within < last ? within : last;
-        rank[i] = (uint64_t)(at << ranks->fine) | (uint64_t)(int32_t)within;
-    }
-}
-
-WITH_WIDEST_VECTORS(static, rank_all,
-                    (const double *score, int n, const Ranks *ranks, uint64_t *rank),
-                    (score, n, ranks, rank))
-
-/* Put zeros between the lowest 32 bits. */
-ALWAYS_INLINE uint64_t spaced(uint64_t x)
-{
-    x = (x | x << 16) & 0x0000ffff0000ffffu;
-    x = (x | x << 8) & 0x00ff00ff00ff00ffu;
-    x = (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
-    x = (x | x << 2) & 0x3333333333333333u;
-    return (x | x << 1) & 0x5555555555555555u;
-}
-
-ALWAYS_INLINE void interleave_loops(uint64_t *a, const uint64_t *b, int n)
-{
-    for (int i = 0; i < n; i++) a[i] = spaced(a[i]) << 1 | spaced(b[i]);
-}
-
-WITH_WIDEST_VECTORS(static, interleave, (uint64_t *a, const uint64_t *b, int n), (a, b, n))
-
-static int64_t row_of(uint64_t code, int row_bits)
-{
-    return (int64_t)(code & (((uint64_t)1 << row_bits) - 1));
-}
 
 static int compare(const double *scores, uint64_t a, uint64_t b, int row_bits)
 {
@@ -115,8 +30,8 @@ static int compare(const double *scores, uint64_t a, uint64_t b, int row_bits)
     return p[1] < q[1] ? -1 : p[1] > q[1];
 }
 
-/* Merge sort by key, then value. */
-static void sort_values(const double *scores, uint64_t *a, uint64_t *spare, int64_t n, int row_bits)
+/* Merge sort. */
+void sort_values(const double *scores, uint64_t *a, uint64_t *spare, int64_t n, int row_bits)
 {
     if (n <= 12) {
         for (int64_t i = 1; i < n; i++) {
@@ -151,7 +66,7 @@ static int make_codes(Signals *signals, const double *scores, int64_t n, const R
                       uint64_t *code, uint32_t *in_bucket)
 {
     uint64_t other[KEYS_TOGETHER];
-    int free_bits = 64 - 2 * (KNOT_BITS + ranks->fine);
+    int free_bits = 64 - 2 * (KNOT_BITS + (int)ranks->fine);
     for (int64_t first = 0; first < n; first += KEYS_TOGETHER) {
         if (interrupted_in_loop(signals, first)) return -1;
         int count = n - first < KEYS_TOGETHER ? (int)(n - first) : KEYS_TOGETHER;
@@ -165,20 +80,6 @@ static int make_codes(Signals *signals, const double *scores, int64_t n, const R
         }
     }
     return 0;
-}
-
-/* Keys are kept where codes have been, as bytes: of another size, they must not be written or
- * read as if they were codes. */
-static inline uint32_t key_at(const void *keys, int64_t i)
-{
-    uint32_t key;
-    memcpy(&key, (const char *)keys + i * (int64_t)sizeof key, sizeof key);
-    return key;
-}
-
-static inline void set_key(void *keys, int64_t i, uint32_t key)
-{
-    memcpy((char *)keys + i * (int64_t)sizeof key, &key, sizeof key);
 }
 
 /* Write distinct points in order, and for every row which point it is. The leading bits of the
@@ -204,7 +105,7 @@ static int64_t merge_equal(Signals *signals, const double *scores, int64_t n, ui
     return points;
 }
 
-static int32_t tilt_between(double a, double b)
+int32_t tilt_between(double a, double b)
 {
     if (!(a > 0 && b > 0 && a < HUGE_VAL && b < HUGE_VAL)) return 0;
     int tilt = ilogb(a) - ilogb(b);
@@ -228,20 +129,17 @@ static int32_t split_at(const void *keys, int32_t first, int32_t end)
     return high;
 }
 
-/* The number of nodes, -1 when a signal was raised. */
-static int64_t grow(Signals *signals, const void *keys, int64_t points, Node *node)
+int64_t grow_nodes(const void *keys, int64_t begin, Node *node, int32_t index, int64_t first)
 {
     int32_t pending[LEVELS];
     int waiting = 0;
-    int64_t nodes = 0;
-    node[nodes++] = (Node){0, (int32_t)points, 0};
-    pending[waiting++] = 0;
+    int64_t nodes = first;
+    pending[waiting++] = index;
     while (waiting) {
-        int32_t at = pending[--waiting];
-        if (interrupted_in_loop(signals, at)) return -1;
-        Node *here = node + at;
+        Node *here = node + pending[--waiting];
         if (here->end - here->first <= BLOCK) continue;
-        int32_t middle = split_at(keys, here->first, here->end);
+        int32_t base = (int32_t)begin;
+        int32_t middle = base + split_at(keys, here->first - base, here->end - base);
         here->child = (int32_t)nodes;
         node[nodes++] = (Node){here->first, middle, 0};
         node[nodes++] = (Node){middle, here->end, 0};
@@ -251,8 +149,7 @@ static int64_t grow(Signals *signals, const void *keys, int64_t points, Node *no
     return nodes;
 }
 
-/* Bits that hold any row number, an even number. */
-static int bits_for(int64_t n)
+int bits_for(int64_t n)
 {
     int bits = 12;
     while ((int64_t)1 << bits < n) bits += 2;
@@ -287,8 +184,9 @@ int tree_arrange(Signals *signals, const double *scores, int64_t n, uint64_t *co
                  arrange(signals, scores, n, code, ranks, in_bucket, point, row, points);
     if (!failed) {
         *tilt = tilt_between(ranks[0].spread, ranks[1].spread);
-        *nodes = grow(signals, code, *points, node);
-        failed = *nodes < 0;
+        failed = interrupted(signals, *points / ROWS_OF_A_BLOCK);
+        node[0] = (Node){0, (int32_t)*points, 0};
+        *nodes = grow_nodes(code, 0, node, 0, 1);
     }
     free(in_bucket);
     free(ranks);
@@ -318,27 +216,36 @@ int tree_has(const int32_t *row, int64_t n, int64_t points)
     return !(wrong >> 31);
 }
 
-void tree_enclose(const Node *node, int64_t nodes, const double *point, double *box)
+void enclose_children(const double *part, double *box)
 {
-    for (int64_t k = nodes - 1; k >= 0; k--) {
-        double low[2] = {HUGE_VAL, HUGE_VAL}, high[2] = {-HUGE_VAL, -HUGE_VAL};
-        const double *part = node[k].child ? box + 4 * (int64_t)node[k].child : NULL;
-        if (part) {
-            for (int c = 0; c < 2; c++) {
-                low[c] = part[c] < part[4 + c] ? part[c] : part[4 + c];
-                high[c] = part[2 + c] > part[6 + c] ? part[2 + c] : part[6 + c];
-            }
-        } else {
-            for (int64_t i = node[k].first; i < node[k].end; i++) {
-                for (int c = 0; c < 2; c++) {
-                    double v = point[2 * i + c];
-                    if (v < low[c]) low[c] = v;
-                    if (v > high[c]) high[c] = v;
-                }
-            }
+    for (int c = 0; c < 2; c++) {
+        box[c] = part[c] < part[4 + c] ? part[c] : part[4 + c];
+        box[2 + c] = part[2 + c] > part[6 + c] ? part[2 + c] : part[6 + c];
+    }
+}
+
+static void enclose_points(const double *point, int64_t count, double *box)
+{
+    double low[2] = {HUGE_VAL, HUGE_VAL}, high[2] = {-HUGE_VAL, -HUGE_VAL};
+    for (int64_t i = 0; i < count; i++) {
+        for (int c = 0; c < 2; c++) {
+            double v = point[2 * i + c];
+            if (v < low[c]) low[c] = v;
+            if (v > high[c]) high[c] = v;
         }
-        memcpy(box + 4 * k, low, sizeof low);
-        memcpy(box + 4 * k + 2, high, sizeof high);
+    }
+    memcpy(box, low, sizeof low);
+    memcpy(box + 2, high, sizeof high);
+}
+
+void tree_enclose(const Node *node, int64_t first, int64_t end, const double *point, double *box)
+{
+    for (int64_t k = end - 1; k >= first; k--) {
+        if (node[k].child)
+            enclose_children(box + 4 * (int64_t)node[k].child, box + 4 * k);
+        else
+            enclose_points(point + 2 * (int64_t)node[k].first, node[k].end - node[k].first,
+                           box + 4 * k);
     }
 }
 
@@ -352,8 +259,7 @@ int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Whether every lossy row has the same loss per unit of ID mass, and which. */
-static void note_unit(int64_t id, int64_t loss, int64_t *unit)
+void note_unit(int64_t id, int64_t loss, int64_t *unit)
 {
     if (unit[UNIT_LOSS] == 0) {
         int64_t divisor = common_divisor(loss, id);
@@ -393,10 +299,15 @@ int tree_collect(Signals *signals, const int32_t *row, int64_t n, const RowMasse
     return 0;
 }
 
-ALWAYS_INLINE void total_nodes(const Node *node, int64_t nodes, const int64_t *mass, int width,
-                               int64_t *sums)
+void total_children(const int64_t *part, int width, int64_t *sums)
 {
-    for (int64_t k = nodes - 1; k >= 0; k--) {
+    for (int c = 0; c < width; c++) sums[c] = add(part[c], part[width + c]);
+}
+
+ALWAYS_INLINE void total_nodes(const Node *node, int64_t first, int64_t end, const int64_t *mass,
+                               int width, int64_t *sums)
+{
+    for (int64_t k = end - 1; k >= first; k--) {
         int64_t *into = sums + k * width;
         memset(into, 0, (size_t)width * sizeof *into);
         if (node[k].child) {
@@ -404,10 +315,10 @@ ALWAYS_INLINE void total_nodes(const Node *node, int64_t nodes, const int64_t *m
             add_row(into, sums + ((int64_t)node[k].child + 1) * width, width);
             continue;
         }
-        if (k >= NODES_AHEAD) {
+        if (k >= first + NODES_AHEAD) {
             const Node *next = node + k - NODES_AHEAD;
-            const int64_t *end = mass + (int64_t)next->end * width;
-            for (const int64_t *m = mass + (int64_t)next->first * width; m < end && !next->child;
+            const int64_t *last = mass + (int64_t)next->end * width;
+            for (const int64_t *m = mass + (int64_t)next->first * width; m < last && !next->child;
                  m += ENTRIES_OF_A_LINE)
                 WILL_READ(m);
         }
@@ -416,11 +327,12 @@ ALWAYS_INLINE void total_nodes(const Node *node, int64_t nodes, const int64_t *m
     }
 }
 
-void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width, int64_t *sums)
+void tree_total(const Node *node, int64_t first, int64_t end, const int64_t *mass, int width,
+                int64_t *sums)
 {
     /* With one set of OOD, by far the most frequent case, rows are as wide as vectors. */
     if (width == FIRST_OOD + 1)
-        total_nodes(node, nodes, mass, FIRST_OOD + 1, sums);
+        total_nodes(node, first, end, mass, FIRST_OOD + 1, sums);
     else
-        total_nodes(node, nodes, mass, width, sums);
+        total_nodes(node, first, end, mass, width, sums);
 }

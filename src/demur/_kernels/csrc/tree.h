@@ -14,7 +14,9 @@
 #define DEMUR_TREE_H
 
 #include <stdint.h>
+#include <string.h>
 
+#include "ranks.h"
 #include "signals.h"
 
 #define BLOCK 8 /* most points of a leaf */
@@ -28,8 +30,11 @@ enum { UNIT_LOSS, UNIT_ID, UNITS };
 
 typedef struct {
     int32_t first, end; /* points */
-    int32_t child;      /* the first of two children, 0 for a leaf */
+    int32_t child;      /* the first of two children, 0 for a leaf, or UNGROWN */
 } Node;
+
+/* A node whose rows are not points yet; until it grows, `first` and `end` are about rows. */
+#define UNGROWN (-1)
 
 /* A range is split at the highest of the KEY_BITS bits in which its keys differ, a lower one at
  * every level, and halved once there is none: of fewer than 2^ROW_BITS points there are no more
@@ -42,8 +47,33 @@ typedef struct {
 
 #define MOST_TILT 900
 
+/* What is counted while a tree grows, and words of room that each row of a cell needs then. */
+enum { GROWN_NODES, GROWN_POINTS, LARGEST_CELL, STATES };
+#define SEED_WORDS 4
+#define MOST_CELL_BITS 16
+
+/* Rows, and where a tree over them grows; see growing.c. */
 typedef struct {
-    int64_t points, nodes;
+    int64_t rows;  /* 0 for a tree that is grown */
+    int bits;      /* of the numbers of cells, an even number */
+    int columns;   /* of `more`: OOD masses per set, then extra ones */
+    const double *scores; /* rows x 2 */
+    const int64_t *id, *loss, *more;
+    const Ranks *ranks;   /* of both columns */
+    const uint16_t *cell; /* of each row */
+    const int32_t *row;   /* the rows of cell after cell */
+    int32_t *node_of;     /* the node of each cell that has rows */
+    Node *node;
+    double *point, *box;
+    int64_t *mass, *sums, *state;
+    void *room;
+} Soil;
+
+/* Nodes above cells are fewer than twice as many, and so are those above points. */
+static inline int64_t most_nodes(int64_t rows, int bits) { return 2 * rows + ((int64_t)2 << bits); }
+
+typedef struct {
+    int64_t points, nodes; /* or the room for them, if the tree grows */
     int sets, extra;
     int width;           /* width = FIRST_OOD + sets + extra */
     const double *point; /* points x 2 */
@@ -56,7 +86,24 @@ typedef struct {
     double shift[2], divisor[2]; /* scores are (point + shift) / divisor, correctly rounded */
     int framed;          /* whether they differ from the points */
     int whole;           /* all points are whole numbers, and so small that all cells are wide */
+    Soil soil;
 } Tree;
+
+/* Let the rows of a node become points. There is room for all of them: this cannot fail. */
+void tree_grow(const Tree *tree, int32_t index);
+
+/* A node to look into: a leaf, or one with children. */
+static inline const Node *opened(const Tree *tree, int32_t index)
+{
+    if (tree->node[index].child == UNGROWN) tree_grow(tree, index);
+    return tree->node + index;
+}
+
+/* How many nodes there are by now. */
+static inline int64_t nodes_of(const Tree *tree)
+{
+    return tree->soil.rows ? tree->soil.state[GROWN_NODES] : tree->nodes;
+}
 
 /* Rounding is monotone, so that this keeps the order of points, and corners of boxes bound. */
 static inline double score_of(const Tree *tree, double point, int column)
@@ -83,7 +130,8 @@ int tree_arrange(Signals *signals, const double *scores, int64_t n, uint64_t *co
 int tree_sound(const Node *node, int64_t nodes, int64_t points);
 /* Whether all rows are points that exist. */
 int tree_has(const int32_t *row, int64_t n, int64_t points);
-void tree_enclose(const Node *node, int64_t nodes, const double *point, double *box);
+/* Bounding boxes of nodes from `first` to before `end`, whose children are among them. */
+void tree_enclose(const Node *node, int64_t first, int64_t end, const double *point, double *box);
 /* Masses of n rows, a column each; OOD and extra ones are several columns, one after another. */
 typedef struct {
     const int64_t *id, *loss, *ood, *extra;
@@ -94,6 +142,45 @@ typedef struct {
  * was raised. */
 int tree_collect(Signals *signals, const int32_t *row, int64_t n, const RowMasses *from,
                  int64_t *mass, int64_t *unit);
-void tree_total(const Node *node, int64_t nodes, const int64_t *mass, int width, int64_t *sums);
+void tree_total(const Node *node, int64_t first, int64_t end, const int64_t *mass, int width,
+                int64_t *sums);
+
+/* Put the rows of a soil into cells, and the nodes above these into its tree; `cell` and `row` are
+ * what the soil will have. Returns -1 without memory, or when a signal was raised. */
+int tree_sow(Signals *signals, const Soil *soil, Ranks *ranks, uint16_t *cell, int32_t *row,
+             int64_t *unit, int32_t *tilt);
+
+/* Parts of building a tree. */
+
+/* Bits that hold any row number, an even number. */
+int bits_for(int64_t n);
+int32_t tilt_between(double a, double b);
+/* Whether every lossy row has the same loss per unit of ID mass, and which. */
+void note_unit(int64_t id, int64_t loss, int64_t *unit);
+/* Sort codes by key, then by the values of the rows they end in. */
+void sort_values(const double *scores, uint64_t *a, uint64_t *spare, int64_t n, int row_bits);
+void enclose_children(const double *part, double *box);
+void total_children(const int64_t *part, int width, int64_t *sums);
+/* Split a node, whose points begin at `begin`, into nodes from `first` on. Returns their end. */
+int64_t grow_nodes(const void *keys, int64_t begin, Node *node, int32_t index, int64_t first);
+
+static inline int64_t row_of(uint64_t code, int row_bits)
+{
+    return (int64_t)(code & (((uint64_t)1 << row_bits) - 1));
+}
+
+/* Keys are kept where codes have been, as bytes: of another size, they must not be written or
+ * read as if they were codes. */
+static inline uint32_t key_at(const void *keys, int64_t i)
+{
+    uint32_t key;
+    memcpy(&key, (const char *)keys + i * (int64_t)sizeof key, sizeof key);
+    return key;
+}
+
+static inline void set_key(void *keys, int64_t i, uint32_t key)
+{
+    memcpy((char *)keys + i * (int64_t)sizeof key, &key, sizeof key);
+}
 
 #endif

@@ -27,6 +27,7 @@ __all__ = [
     "equals",
     "frontier",
     "grid",
+    "grows_lazily",
     "limits",
     "metrics",
     "prepare",
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 searches_all_bounds = False
+grows_lazily = False
 metrics: ScalarMetrics | None = None
 
 

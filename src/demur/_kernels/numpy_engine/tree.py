@@ -85,8 +85,9 @@ def prepare(
     extra: _Ints | None = None,
     *,
     frame: Frame = _PLAIN,
+    lazily: bool = False,
 ) -> Tree:
-    """Sort the rows along the curve, merge equal points and build the tree.
+    """Sort the rows along the curve, merge equal points and build the tree, all at once.
 
     `scores` is (n, 2), finite; `id` and `loss` are (n,), `ood` is (sets, n), `extra` (extra, n).
     """
