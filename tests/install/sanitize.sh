@@ -31,7 +31,8 @@ export DEMUR_ENGINE=compiled DEMUR_CASES="${DEMUR_CASES:-150}" PYTHONPATH="$copy
 export PYTHONMALLOC=malloc OPENBLAS_NUM_THREADS=1
 "$python" -c 'from demur._kernels import compiled; assert compiled.AVAILABLE'
 "$python" -m pytest -qq -p no:cacheprovider -k "not numpy" \
-  tests/property/test_compiled.py tests/property/test_engines.py tests/property/test_margin.py \
+  tests/property/test_compiled.py tests/property/test_engines.py tests/property/test_growing.py \
+  tests/property/test_margin.py \
   tests/property/test_metrics_engines.py tests/property/test_tune_brute_force.py \
   tests/unit/test_engine_boundary.py tests/unit/test_stairs.py tests/unit/test_retune.py \
   tests/unit/test_grid.py

@@ -26,6 +26,7 @@ def engine(request, monkeypatch):
 def small(monkeypatch):
     """Let small samples be narrowed, whatever it costs."""
     monkeypatch.setattr(tune, "MANY", 0)
+    monkeypatch.setattr(compiled, "grows_lazily", False)
     monkeypatch.setattr(merged_rows, "_MOST_OPEN", 1.0)
     monkeypatch.setattr(merged_rows, "_AROUND", 0.25)
     monkeypatch.setattr(merged_rows, "_GUESSED_FROM", 600)
@@ -136,6 +137,7 @@ def test_where_all_directions_are_equally_good_it_gives_up_soon(engine, small, m
     monkeypatch.setattr(tune, "MANY", 10**9)
     expected = dm.tune(sample, model)
     monkeypatch.setattr(tune, "MANY", 0)
+    monkeypatch.setattr(compiled, "grows_lazily", False)
     monkeypatch.setattr(merged_rows, "_MOST_BOXES", 3)
     monkeypatch.setattr(Prepared, "search", counted)
     found = dm.tune(sample, model)

@@ -99,7 +99,7 @@ def test_a_tilt_is_a_power_of_two_that_floats_have(tree):
 
 
 def test_a_budget_is_not_negative(tree):
-    with pytest.raises(ValueError, match="argument 21 is -1"):
+    with pytest.raises(ValueError, match="argument 22 is -1"):
         searched(tree, budget=-1)
     with pytest.raises(OverflowError):
         searched(tree, budget=2**63)

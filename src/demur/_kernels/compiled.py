@@ -140,17 +140,20 @@ def _sown(
     columns = ood if extra is None else np.vstack([ood, extra])
     width, nodes = _COLUMNS + len(columns), 2 * n + (2 << bits)
     node, box = np.empty((nodes, 3), np.int32), np.empty((nodes, 4))
-    sums, unit, tilt = np.empty((nodes, width), np.int64), np.zeros(2, np.int64), np.empty(1, "i4")
-    masses = tuple(np.ascontiguousarray(part) for part in (id, columns, loss))
+    sums, unit = np.empty((nodes, width), np.int64), np.zeros(2, np.int64)
+    tilt = np.empty(1, np.int32)
+    state = np.zeros(3, np.int64)
     soil = (
         np.ascontiguousarray(frame.points(scores)),
-        *masses,
+        np.ascontiguousarray(id),
+        np.ascontiguousarray(columns),
+        np.ascontiguousarray(loss),
         bits,
         np.empty((2, _RANKS)),
         np.empty(n, np.uint16),
         np.empty(n, np.int32),
         np.empty(1 << bits, np.int32),
-        state := np.zeros(3, np.int64),
+        state,
     )
     _engine.sow(*soil, node, box, sums, unit, tilt, width)
     room = np.empty((int(state[_LARGEST]), 4), np.uint64)
@@ -491,7 +494,19 @@ def _program(
 
 def _tree(
     tree: MortonTree,
-) -> tuple[Any, ...]:
+) -> tuple[
+    _Floats,
+    _Ints32,
+    _Floats,
+    _Ints,
+    _Ints,
+    _Ints,
+    _Ints32,
+    int,
+    int,
+    _Floats,
+    tuple[Any, ...] | None,
+]:
     return (
         *(tree.point, tree.node, tree.box, tree.mass),
         *(tree.sums, tree.unit, tree.tilt, tree.sets, tree.extra, tree.frame, tree.soil),

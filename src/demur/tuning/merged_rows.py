@@ -13,11 +13,12 @@ ties included, and no others. Both engines search what is left.
 
 Of decimals equal rows are merged, and all that is left is searched.
 
-It pays for many rows whose scores tell something. It is left to the tree over all rows where there
-are fewer than a million, where scores are decimals but most of them differ, where more than a
-quarter of the rows may matter or too many directions do (noise), where the scores span so many
-decades that cells of equal steps tell nothing, where no rule meets the bounds, and with bounds on
-groups, single sets and risk, a gap or a budget.
+It is for engines whose trees do not grow where a search looks, and pays for many rows whose scores
+tell something. It is left to the tree over all rows where there are fewer than a million, where
+scores are decimals but most of them differ, where more than a quarter of the rows may matter or too
+many directions do (noise), where the scores span so many decades that cells of equal steps tell
+nothing, where no rule meets the bounds, and with bounds on groups, single sets and risk, a gap or a
+budget.
 """
 
 from __future__ import annotations

@@ -185,10 +185,10 @@ int read_tree(Buffers *b, PyObject *args, Tree *tree)
         PyErr_SetString(PyExc_ValueError, "the tree has a tilt out of range");
         return -1;
     }
-    if (!root_holds(tree->node, tree->nodes, tree->points)) return -1;
     PyObject *soil = PyTuple_GetItem(args, 10);
     tree->soil = (Soil){.rows = 0};
-    return soil == Py_None ? 0 : read_growing(b, args, soil, tree);
+    if (soil != Py_None) return read_growing(b, args, soil, tree);
+    return root_holds(tree->node, tree->nodes, tree->points) ? 0 : -1;
 }
 
 int read_program(Buffers *b, PyObject *args, Py_ssize_t k, const Tree *tree, Program *program)
