@@ -93,6 +93,7 @@ def trail(
     sets: int,
     extra: int,
     frame: _Floats,
+    soil: tuple[Any, ...] | None,
     objective: _Ints,
     per_id: int,
     min_id: int,

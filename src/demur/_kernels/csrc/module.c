@@ -77,6 +77,13 @@ static PyObject *report(Search *s)
                          (long long)s->unresolved, open);
 }
 
+/* Whether a tree is not grown where it has to be; then there is an exception. */
+static int is_growing(const Tree *tree)
+{
+    if (tree->soil.rows) PyErr_SetString(PyExc_ValueError, "this needs a tree that is grown");
+    return tree->soil.rows > 0;
+}
+
 /* Quarters of all directions; NULL with an exception. */
 static const int64_t *read_quarters(Buffers *b, PyObject *args, Py_ssize_t k, int64_t *count)
 {
@@ -172,6 +179,7 @@ static PyObject *trail(PyObject *self, PyObject *args)
     if (!takes(args, k + 3) || read_tree(&b, args, &tree) ||
         read_program(&b, args, TREE_ARGUMENTS, &tree, &s->program))
         goto done;
+    if (is_growing(&tree)) goto done;
     s->tree = &tree;
     s->signals = &signals;
     s->budget = INT64_MAX;
@@ -266,10 +274,7 @@ static PyObject *frontier(PyObject *self, PyObject *args)
     f->id_gap = real_number(args, k + 8);
     f->ood_gap = number(args, k + 9, 0, INT64_MAX / 4);
     if (PyErr_Occurred()) goto done;
-    if (tree.soil.rows) {
-        PyErr_SetString(PyExc_ValueError, "a frontier needs a tree that is grown");
-        goto done;
-    }
+    if (is_growing(&tree)) goto done;
     f->id.count = (int)rows;
     f->ood.count = (int)columns;
     s->tree = &tree;
