@@ -262,13 +262,21 @@ class _Descent:
     def run(
         self, start: FloatArray, failures: int, generator: np.random.Generator
     ) -> tuple[_FoundPlane | None, FloatArray]:
-        """Descend from a start; return where it ended, and the planes in which that is the best."""
+        """Descend from a start; return where it ended, and the planes in which that is the best.
+
+        Where a plane does not help, its best rule is mostly as good as the present one, and lies in
+        other planes: it is gone to, `failures` times in turn, before planes are certified.
+        """
         now: _FoundPlane | None = None
         weights = start
         certified: list[FloatArray] = []
+        aside = 0
         for across in _turns(len(start), generator):
             found = self.best_in(weights, across)
-            if found is not None and (now is None or found.key < now.key):
+            better = found is not None and (now is None or found.key < now.key)
+            level = found is not None and now is not None and found.key == now.key
+            if found is not None and (better or (level and aside < failures)):
+                aside = 0 if better else aside + 1
                 now, weights, certified = found, found.weights, []
             else:
                 certified.append(across)
