@@ -389,9 +389,11 @@ def test_smoothed_losses_lie_between_those_seen_and_the_risk(sample):
     accepted = rule.accept(seen.id_scores)
     risks = seen.id_scores[:, 0]
     assert risks[accepted].mean() <= np.sort(risks)[: accepted.sum()].mean() + 1e-12
-    for wrong in (-0.1, 1.5, np.nan):
-        with pytest.raises(InvalidInputError, match="share must be from 0 to 1"):
+    for wrong in (-0.1, 1.5, np.nan, "half", None):
+        with pytest.raises(InvalidInputError, match="share must be"):
             learned.smoothed(wrong)
+    with pytest.raises(InvalidInputError, match="folds must be"):
+        dm.learn.fit(sample, folds="5")
 
 
 def test_smoothed_losses_of_rows_that_are_always_rejected(sample, tmp_path):

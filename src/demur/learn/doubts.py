@@ -21,6 +21,7 @@ from demur._files import read_text, write_atomically
 from demur.core.card import Card
 from demur.core.columns import ScoreColumns, has_columns, listing, score_columns
 from demur.core.fingerprint import share_of_tuning_rows, share_text
+from demur.core.models import check_share
 from demur.core.rule import BoxRule, Missing, Rule, check_missing
 from demur.core.sample import Sample
 from demur.core.sql import Dialect, Syntax, syntax_of
@@ -110,8 +111,7 @@ class Learned:
         >>> dm.evaluate(rule, learned.sample).tpr >= 0.7
         True
         """
-        if not 0 <= share <= 1:
-            raise InvalidInputError(f"share must be from 0 to 1, got {share!r}")
+        share = float(check_share("share", share))
         if RISK not in self.functions:
             raise InvalidInputError("no risk was learned, so that losses cannot be smoothed by it")
         seen = self.sample

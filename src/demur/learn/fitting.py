@@ -16,7 +16,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from demur._arrays import FloatArray, IntArray, check_kind
+from demur._arrays import WHOLE, FloatArray, IntArray, check_kind
 from demur.core.card import Card
 from demur.core.models import RejectionModel, check_model
 from demur.core.sample import Sample
@@ -90,6 +90,7 @@ Sample(n_id=400, n_ood=200, scores=2))
         )
     if model is not None:
         check_model(model)
+    check_kind("folds", folds, WHOLE)
     _check_rows(sample, folds)
     numbers = fold_numbers(sample, folds, rng, groups)
     methods: tuple[Method, ...] = (method,) if method != "auto" else _installed()
