@@ -2,15 +2,22 @@
 
 ``python -m benchmarks scale-plan --engine spark --rows 1e7`` tunes on generated rows with Spark,
 Dask or DuckDB, prints what every pass took for a row, and from that an estimate for more rows on a
-cluster: nothing of the estimate is measured, and all its inputs are printed.
+cluster: nothing of the estimate is measured, and all its inputs are printed. With ``--workers 2``
+executors of Spark or workers of Dask are processes of their own, and ``--kill`` ends one of them
+by SIGKILL during the first histogram.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
+import signal
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -45,9 +52,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--network", type=float, default=1e9, help="bytes a second and node")
     parser.add_argument("--memory", type=number, default=2 * 10**9)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--workers", type=int, default=0, help="processes of a cluster here")
+    parser.add_argument("--kill", action="store_true", help="end one of them in the middle")
     options = parser.parse_args(arguments)
     path = generate(options.folder, options.rows)
-    passes = _measure(path, options)
+    with _cluster(options):
+        passes = _measure(path, options)
     width = path.stat().st_size / options.rows
     _print_rates(passes, options, width)
     _print_plan(passes, options, width)
@@ -70,8 +80,69 @@ def _measure(path: Path, options: argparse.Namespace) -> dict[str, Pass]:
     passes = {name: Pass() for name in PASSES}
     for name, found in passes.items():
         setattr(source, name, _watched(getattr(source, name), found))
-    dm.tune(source, dm.TprFprModel(0.8, 0.2))
+    if options.kill:
+        source.histogram = _while_one_dies(source.histogram)
+    tuned = dm.tune(source, dm.TprFprModel(0.8, 0.2))
+    print(f"{tuned.point}, {tuned.certificate.status}\n")
     return passes
+
+
+@contextmanager
+def _cluster(options: argparse.Namespace) -> Iterator[None]:
+    """Have a cluster of processes on this machine, if one is asked for."""
+    if options.workers and options.engine == "spark":
+        import pyspark
+
+        os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
+        os.environ["PYSPARK_SUBMIT_ARGS"] = (
+            f"--master local-cluster[{options.workers},1,2048] --conf spark.executor.memory=1536m "
+            "--conf spark.ui.enabled=false --conf spark.driver.memory=2g pyspark-shell"
+        )
+    if options.workers and options.engine == "dask":
+        from distributed import Client, LocalCluster
+
+        with (
+            LocalCluster(n_workers=options.workers, threads_per_worker=1) as cluster,
+            Client(cluster),
+        ):
+            yield
+        return
+    yield
+
+
+_lost = 0.0
+"""CPU seconds of processes that were killed."""
+
+
+def _while_one_dies(question: Any) -> Any:
+    """Ask a question the first time while a worker process is killed."""
+    import psutil
+
+    def workers() -> list[Any]:
+        found = psutil.Process().children(recursive=True)
+        marks = ("CoarseGrainedExecutorBackend", "multiprocessing.spawn", "multiprocessing-fork")
+        return [one for one in found if any(mark in " ".join(one.cmdline()) for mark in marks)]
+
+    def kill() -> None:
+        global _lost
+        # The one that works most: a tracker of resources does nothing.
+        victim = max(workers(), key=lambda one: sum(one.cpu_times()[:2]))
+        _lost += sum(victim.cpu_times()[:2])
+        os.kill(victim.pid, signal.SIGKILL)
+        print(f"killed process {victim.pid} after {time.monotonic() - start:.1f} s of a histogram")
+
+    start, killer = 0.0, threading.Timer(2.0, kill)
+
+    def ask(*arguments: Any, **options: Any) -> Any:
+        nonlocal start
+        if not start:
+            start = time.monotonic()
+            killer.start()
+        answer = question(*arguments, **options)
+        killer.cancel()
+        return answer
+
+    return ask
 
 
 def _watched(question: Any, found: Pass) -> Any:
@@ -93,7 +164,7 @@ def _cpu() -> float:
     """Return the CPU seconds of this process and of those it started."""
     import psutil
 
-    spent = time.process_time()
+    spent = time.process_time() + _lost
     for child in psutil.Process().children(recursive=True):
         spent += sum(child.cpu_times()[:2])
     return spent

@@ -159,14 +159,19 @@ def test_many_files_need_a_folder(folder):
     assert "many files need -o" in done.stderr
 
 
+def large_part(folder):
+    """Return whether the large file is being written."""
+    return any(part.stat().st_size > 10**6 for part in folder.glob(".out.*/parts/*"))
+
+
 def test_a_stopped_run_leaves_nothing_behind(folder):
-    zeros = np.zeros(4_000_000)
-    pa.parquet.write_table(pa.table({"msp": zeros, "knn": zeros}), folder / "lake" / "z.parquet")
+    noise = np.random.default_rng(0).random(4_000_000)
+    pa.parquet.write_table(pa.table({"msp": noise, "knn": noise}), folder / "lake" / "z.parquet")
     old = everything(folder)
     process = subprocess.Popen(
         command("apply", "r.json", "lake", "-o", "out"), cwd=folder, env=ENVIRONMENT
     )
-    while not list(folder.glob(".out.*/new/z.parquet")) and process.poll() is None:
+    while not large_part(folder) and process.poll() is None:
         time.sleep(0.01)
     process.terminate()
     assert process.wait() == 128 + signal.SIGTERM
@@ -187,13 +192,13 @@ def results_of(folder):
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_run_goes_on_where_it_was(folder, end):
-    zeros = np.zeros(4_000_000)
-    pa.parquet.write_table(pa.table({"msp": zeros, "knn": zeros}), folder / "lake" / "z.parquet")
+    noise = np.random.default_rng(0).random(4_000_000)
+    pa.parquet.write_table(pa.table({"msp": noise, "knn": noise}), folder / "lake" / "z.parquet")
     process = subprocess.Popen(
         command("apply", "r.json", "lake", "-o", "out", "--resume"), cwd=folder, env=ENVIRONMENT
     )
     place = folder / ".out.resume"
-    while not list(place.glob("results/.z.parquet.part")) and process.poll() is None:
+    while not large_part(folder) and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(end)
     assert process.wait() != 0

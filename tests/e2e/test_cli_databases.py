@@ -69,13 +69,14 @@ def test_tune_and_evaluate(url, tmp_path):
     assert found[0]["groups"] == found[1]["groups"] and len(found[0]["groups"]) == 2
 
 
-def test_rows_are_held_out_in_memory(tmp_path):
-    url = sqlite_url(tmp_path) + "#scores"
-    arguments = ["tune", url, *COLUMNS, *BOUNDS, "--holdout", ".3"]
-    done = run(tmp_path, *arguments)
-    assert done.returncode == 2 and "--engine memory" in done.stderr, done.stderr
-    done = run(tmp_path, *arguments, "--engine", "memory", "--json")
-    assert json.loads(done.stdout)["held_out"] is not None
+def test_the_same_rows_are_held_out(url, tmp_path):
+    pq.write_table(scored(), tmp_path / "f.parquet")
+    arguments = [*COLUMNS, *BOUNDS, "--holdout", ".3", "--seed", "5", "--json"]
+    there = run(tmp_path, "tune", f"{url}#scores", *arguments)
+    assert there.returncode == 0, there.stderr
+    here = run(tmp_path, "tune", "f.parquet", *arguments, "--holdout-by", "hash")
+    told, expected = json.loads(there.stdout), json.loads(here.stdout)
+    assert told["held_out"] == expected["held_out"] and told["tuned"] == expected["tuned"]
 
 
 def test_what_needs_memory_reads_the_rows(tmp_path):

@@ -8,7 +8,7 @@ import engines
 import numpy as np
 import pyarrow as pa
 import pytest
-from scored_tables import SETS, check_answers, table_of
+from scored_tables import SETS, check_answers, table_of, varied_table
 from streams import DIRECTIONS, check_against_memory, random_model, random_sample
 
 import demur as dm
@@ -31,6 +31,8 @@ class EngineTests:
     """Seed of the first tuning."""
     single = 0
     """Which of five tunings is one of a single score."""
+    holes = True
+    """Whether there may be rows that lack a value."""
 
     def test_answers(self, source_of, answer):
         rng = np.random.default_rng(answer)
@@ -42,7 +44,11 @@ class EngineTests:
         sample = random_sample(rng, scores=1 if tuning % 5 == self.single else 2)
         model, directions = random_model(rng, sample), str(rng.choice(DIRECTIONS))
         ood = str(rng.choice(["pooled", "worst"]))
-        source = source_of(*table_of(sample, rng))
+        sample, table, roles, lacking = varied_table(sample, rng, holes=self.holes)
+        if lacking:
+            with pytest.raises(dm.InvalidInputError, match="missing or NaN"):
+                dm.tune(source_of(table, roles), model)
+        source = source_of(table, roles, **({"missing": "drop"} if lacking else {}))
         check_against_memory(
             sample,
             lambda: dm.tune(source, model, directions=directions, ood=ood),
@@ -133,7 +139,7 @@ class LocalTests(TableTests):
 
 class TestArrays(EngineTests):
     start = staticmethod(engines.arrays)
-    answers, tunings, first = 20, 4, 1000
+    answers, tunings, first, holes = 20, 4, 1000, False
 
 
 class TestFrames(LocalTests):

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from contextlib import contextmanager
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -93,7 +94,11 @@ def put(connection, table, dialect, name=None, types=None):
     place = ".".join(map(quoted, name.split(".")))
     cursor = connection.cursor()
     cursor.execute(f"CREATE TABLE {place} ({listed})")
-    rows = list(zip(*(table.column(n).to_pylist() for n in table.column_names), strict=True))
+    values = [table.column(name).to_pylist() for name in table.column_names]
+    if dialect == "sqlite":
+        # It has no decimals.
+        values = [[float(v) if isinstance(v, Decimal) else v for v in one] for one in values]
+    rows = list(zip(*values, strict=True))
     if dialect == "postgres":
         with cursor.copy(f"COPY {place} FROM STDIN") as copy:
             for row in rows:
@@ -113,6 +118,8 @@ def _type(kind, dialect):
     if pa.types.is_string(kind):
         return "TEXT"
     known = _TYPES[dialect]
+    if pa.types.is_decimal(kind) or kind == pa.uint64():
+        return {"postgres": "numeric", "sqlite": "NUMERIC", "duckdb": "DECIMAL(38, 20)"}[dialect]
     return known.get(str(kind), "BIGINT" if pa.types.is_integer(kind) else str(kind))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +45,101 @@ def table_of(sample, rng, *, day=False):
         weight="weight" if weighted else None,
     )
     return pa.table(columns), roles
+
+
+NUMBERS = {
+    "double": pa.float64(),
+    "single": pa.float32(),
+    "byte": pa.int8(),
+    "whole": pa.int32(),
+    "large": pa.int64(),
+    "unsigned": pa.uint64(),
+    "decimal": pa.decimal128(12, 3),
+    "digits": pa.decimal128(38, 20),
+}
+"""Types that a column of numbers may have."""
+
+
+def varied_table(sample, rng, *, holes=True):
+    """Return a sample, its table with columns of many types and rows that lack a value, and roles.
+
+    The sample is the one given, with some scores rounded to decimals; rows with holes are in the
+    table only, and the last that is returned says how many these are.
+    """
+    sample = _with_decimals(sample, rng)
+    table, roles = table_of(sample, rng)
+    for place, name in enumerate(table.column_names):
+        if name != roles.ood:
+            table = table.set_column(place, name, _stored(table[name], rng))
+    if not holes or rng.random() < 0.5:
+        return sample, table, roles, 0
+    needed = [name for name in table.column_names if name != roles.ood]
+    count = int(rng.integers(1, 6))
+    for _ in range(count):
+        table = _with_hole(table, str(rng.choice(needed)), roles, rng)
+    return sample, table, roles, count
+
+
+def _with_decimals(sample, rng):
+    """Round a score to thousandths, unless sums of two scores could then almost tie.
+
+    They do where the other score has few values, or many decades.
+    """
+    sides = [np.array(side) for side in (sample.id_scores, sample.ood_scores)]
+    column = int(rng.integers(sample.n_scores))
+    both = np.concatenate(sides)
+    others = [both[:, k] for k in range(sample.n_scores) if k != column]
+    if rng.random() < 0.5 or any(_may_tie(other) for other in others):
+        return sample
+    for side in sides:
+        small = np.abs(side[:, column]) < 1e6
+        side[small, column] = np.round(side[small, column], 3)
+    ood = {name: sides[1][rows] for name, rows in sample.ood_sets.items()}
+    weight = sample.ood_weight
+    if weight is not None:
+        weight = {name: weight[rows] for name, rows in sample.ood_sets.items()}
+    return dm.Sample(sides[0], sample.id_loss, ood, id_weight=sample.id_weight, ood_weight=weight)
+
+
+def _may_tie(scores):
+    size = np.abs(scores[np.isfinite(scores) & (scores != 0)])
+    wide = len(size) == 0 or size.max() > 1e9 * size.min()
+    return wide or len(np.unique(scores)) < 0.9 * len(scores)
+
+
+def _stored(column, rng):
+    """Return a column of numbers in one of the types that hold all its values to the last bit."""
+    values = column.to_pylist()
+    fit = [stored for kind in NUMBERS.values() if (stored := _as_type(values, kind)) is not None]
+    return fit[int(rng.integers(len(fit)))]
+
+
+def _as_type(values, kind):
+    try:
+        if pa.types.is_decimal(kind):
+            # What is written is the shortest decimal that is read as the double.
+            stored = pa.array([None if v is None else Decimal(repr(v)) for v in values], kind)
+        else:
+            stored = pa.array(values, pa.float64()).cast(kind, safe=not pa.types.is_floating(kind))
+    except pa.ArrowInvalid:
+        return None
+    read = [None if v is None else float(v) for v in stored.to_pylist()]
+    return stored if read == values else None
+
+
+def _with_hole(table, name, roles, rng):
+    """Return a table with one more row, an ID row that lacks one value."""
+    place = int(rng.integers(table.num_rows + 1))
+    row = dict.fromkeys(table.column_names, 1)
+    row[roles.ood] = "id" if pa.types.is_string(table[roles.ood].type) else False
+    floating = pa.types.is_floating(table[name].type)
+    row[name] = float("nan") if floating and rng.random() < 0.7 else None
+    one = pa.table({key: _one(value, table[key].type) for key, value in row.items()})
+    return pa.concat_tables([table[:place], one, table[place:]]).combine_chunks()
+
+
+def _one(value, kind):
+    return pa.array([Decimal(1) if value == 1 and pa.types.is_decimal(kind) else value], kind)
 
 
 def rows_of(sample):

@@ -1,6 +1,10 @@
 """Where results go: files that are never replaced unasked, and remarks beside the data.
 
-A folder of results can be gone on with by a later run, if this one is killed.
+Folders of results are whole or not there. A result is written under a name of its own and moved to
+its place when it is complete; whoever is killed meanwhile, here or on another machine, leaves
+nothing that looks like one. Where a later run may go on, each result is then noted in a log, so
+that what the log says is done was done, whatever happened next. The first line of the log tells
+what was asked; another question does not go on with it.
 """
 
 from __future__ import annotations
@@ -14,11 +18,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
@@ -262,29 +268,76 @@ class Progress:
         return f", about {left:.0f} s left" if left >= 1 else ""
 
 
-_LOG, _RESULTS = "done.jsonl", "results"
+T = TypeVar("T")
+
+_LOG, _LOCK, _RESULTS, _PARTS = "done.jsonl", "lock", "results", "parts"
 
 
-class ResumedFolder:
-    """Results that become the folder `target` when all of them are there.
+def as_done(
+    decide: Callable[[str], T], files: Sequence[str], executor: Executor, width: int
+) -> Iterator[tuple[str, T]]:
+    """Yield files as they are done, so many of them at work at a time."""
+    waiting, running = iter(files), dict[Future[T], str]()
+    for file in islice(waiting, width):
+        running[executor.submit(decide, file)] = file
+    try:
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                done = running.pop(future), future.result()
+                for file in islice(waiting, 1):
+                    running[executor.submit(decide, file)] = file
+                yield done
+    except (Exception, GeneratorExit):
+        # Nobody should write where a folder is about to be removed.
+        wait(running)
+        raise
 
-    They wait in a hidden folder beside the target. Each is written under another name, synced,
-    renamed, and then noted in a log, so that what the log says is done was done, whatever happened
-    next. The first line of the log tells what was asked; another question does not go on with it.
-    """
 
-    def __init__(self, target: Path, asked: Mapping[str, Any]) -> None:
-        self._target = target
-        self._place = target.parent / f".{target.name}.resume"
-        self._question = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+class ResultFolder:
+    """Results that wait in `results`; those half done are beside it."""
+
+    def __init__(self, results: Path) -> None:
+        self._results = results
+        self._parts = results.parent / _PARTS
         self.done: dict[str, dict[str, int]] = {}
         """What was noted of the results that are there already."""
 
     def open(self) -> None:
+        """Make room for results, and throw away what an earlier run has half done."""
+        self._results.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._parts, ignore_errors=True)
+        self._parts.mkdir()
+
+    @property
+    def parts(self) -> Path:
+        """Where results are written, each under a name of its own, until they are complete."""
+        return self._parts
+
+    def keep(self, name: str, written: Path, counts: Mapping[str, int]) -> None:
+        """Take a complete file as the result of this name."""
+        result = self._results / name
+        result.parent.mkdir(parents=True, exist_ok=True)
+        with open(written, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(written, result)
+
+
+class ResumedFolder(ResultFolder):
+    """Results that become the folder `target` when all of them are there."""
+
+    def __init__(self, target: Path, asked: Mapping[str, Any]) -> None:
+        self._target = target
+        self._place = target.parent / f".{target.name}.resume"
+        super().__init__(self._place / _RESULTS)
+        self._question = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        self._lock: Any = None
+
+    def open(self) -> None:
         """Begin, or find out what an earlier run has done."""
+        self._hold()
         log = self._place / _LOG
         if not log.exists():
-            (self._place / _RESULTS).mkdir(parents=True, exist_ok=True)
+            super().open()
             self._note({"question": self._question})
             return
         lines = [_entry(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -293,8 +346,9 @@ class ResumedFolder:
                 f"{str(self._place)!r} was begun with another rule, other options or files that "
                 "have changed since: remove it to begin anew"
             )
+        super().open()
         for line in lines[1:]:
-            result = self._place / _RESULTS / str(line.get("name"))
+            result = self._results / str(line.get("name"))
             # A line that was cut off, or a result that is not what was noted, does not count.
             if "size" in line and result.is_file() and result.stat().st_size == line["size"]:
                 self.done[str(line["name"])] = line["counts"]
@@ -302,25 +356,15 @@ class ResumedFolder:
         with open(log, "a", encoding="utf-8") as file:
             file.write("\n")
 
-    def write(
-        self, name: str, write: Callable[[BinaryIO], None], counts: Callable[[], dict[str, int]]
-    ) -> None:
-        """Write one result; it counts once it is complete and noted."""
-        result = self._place / _RESULTS / name
-        result.parent.mkdir(parents=True, exist_ok=True)
-        part = result.with_name(f".{result.name}.part")
-        with open(part, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, result)
-        self._note({"name": name, "size": result.stat().st_size, "counts": counts()})
+    def keep(self, name: str, written: Path, counts: Mapping[str, int]) -> None:
+        """Take a complete file as the result of this name, and note it."""
+        super().keep(name, written, counts)
+        size = (self._results / name).stat().st_size
+        self._note({"name": name, "size": size, "counts": dict(counts)})
 
     def finish(self, names: Sequence[str]) -> None:
         """Make the results the target, in the place of an older one."""
-        results, old = self._place / _RESULTS, self._place / "old"
-        for part in results.rglob(".*.part"):
-            part.unlink()
+        results, old = self._results, self._place / "old"
         found = {str(file.relative_to(results)) for file in results.rglob("*") if file.is_file()}
         if found != set(names):
             raise InvalidInputError(f"{str(self._place)!r} holds other files than this run writes")
@@ -333,6 +377,21 @@ class ResumedFolder:
                 os.rename(old, self._target)
             raise
         shutil.rmtree(self._place)
+
+    def _hold(self) -> None:
+        """Refuse to work beside another run; a killed one leaves no lock behind."""
+        self._place.mkdir(parents=True, exist_ok=True)
+        try:
+            import fcntl
+        except ImportError:  # pragma: no cover
+            return
+        self._lock = open(self._place / _LOCK, "w", encoding="utf-8")  # noqa: SIM115
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InvalidInputError(
+                f"another run is at work on {str(self._place)!r}: wait until it ends"
+            ) from None
 
     def _note(self, entry: Mapping[str, Any]) -> None:
         with open(self._place / _LOG, "a", encoding="utf-8") as file:

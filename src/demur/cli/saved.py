@@ -270,7 +270,7 @@ def opened(
         raise click.UsageError("--scores is needed: the columns of the scores")
     if len(scores) > 2:
         raise click.UsageError(f"--scores {','.join(scores)}: a rule takes one or two scores")
-    with _cluster(engine.engine):
+    with dask_cluster(engine.engine):
         source: Any = open_source(
             data.data,
             scores,
@@ -305,11 +305,11 @@ def work_data(source: ScoreSource) -> dict[str, Any]:
 
 
 @contextmanager
-def _cluster(engine: str) -> Iterator[None]:
-    """Connect to the Dask cluster that the environment names, while the rows are read."""
+def dask_cluster(engine: str) -> Iterator[Any]:
+    """Connect to the Dask cluster that the environment names, if any, while rows are read."""
     address = os.environ.get("DASK_SCHEDULER_ADDRESS")
     if engine != "dask" or not address:
-        yield
+        yield None
         return
     from demur.sources.engines.dask import dask
 
@@ -322,7 +322,7 @@ def _cluster(engine: str) -> Iterator[None]:
         config.set(scheduler=scheduler)
         raise InvalidInputError(f"no Dask cluster at {address!r}: {error}") from None
     with client:
-        yield
+        yield client
 
 
 if TYPE_CHECKING:

@@ -385,6 +385,32 @@ class SeenRanges:
             self._rows[k] += len(values)
             self._largest[k] = max(self._largest[k], np.abs(values).max())
 
+    @property
+    def limits(self) -> list[tuple[float, float, float, float] | None]:
+        """For each column what is far away, below and above, and what is unusual."""
+        return [
+            None if ends is None else (*ends.far, ends.usual_low, ends.usual_high)
+            for ends in self._ends
+        ]
+
+    def count(self, k: int, *, far: int, unusual: int, rows: int, largest: float) -> None:
+        """Add what others counted of column k, by `limits`: finite scores, and their largest."""
+        self._far[k] += far
+        self._unusual[k] += unusual
+        self._rows[k] += rows
+        self._largest[k] = max(self._largest[k], largest)
+
+    def merge(self, other: SeenRanges) -> None:
+        """Add what was counted elsewhere."""
+        for k in range(len(self._names)):
+            self.count(
+                k,
+                far=int(other._far[k]),
+                unusual=int(other._unusual[k]),
+                rows=int(other._rows[k]),
+                largest=float(other._largest[k]),
+            )
+
     def warnings(self) -> list[str]:
         """Return a sentence for each column that looks like another one."""
         found = []

@@ -338,6 +338,16 @@ class LearnedRule:
             raise InvalidInputError(f"scores has {len(accepted)} rows: for several, call accept")
         return bool(accepted[0])
 
+    def sql_steps(
+        self, columns: Sequence[str], *, dialect: Dialect
+    ) -> tuple[dict[str, str], dict[str, str], str]:
+        """Return `to_sql` as columns to add, more of them made of these, and a predicate of all.
+
+        For engines that would write out a query in another for each time that it is named.
+        """
+        read, added, decided = _sql_steps(self, columns, syntax_of(dialect))
+        return read, added, f"COALESCE({decided}, FALSE)"
+
     def to_sql(self, columns: Sequence[str] | None = None, *, dialect: Dialect = "duckdb") -> str:
         """Return an SQL predicate that decides as `accept` with ``missing="reject"`` does.
 
@@ -392,35 +402,46 @@ def any_rule(text: str) -> Rule | LearnedRule:
     return Rule.from_json(text)
 
 
-def _predicate(learned_rule: LearnedRule, names: Sequence[str], syntax: Syntax) -> str:
-    """Return SQL that names every score, every sum and every doubt once, one query in another."""
+def _sql_steps(
+    learned_rule: LearnedRule, names: Sequence[str], syntax: Syntax
+) -> tuple[dict[str, str], dict[str, str], str]:
+    """Return every score, then every sum of them, and at last what is TRUE of rows to accept."""
     learned, rule = learned_rule.learned, learned_rule.rule
     for name in names:
         if not name or not isinstance(name, str) or "\0" in name:
             raise InvalidInputError(f"columns: {name!r} is not the name of a column")
     if rule.threshold == -math.inf:
-        return "FALSE"
-    scores = [syntax.quote(f"demur s{k + 1}") for k in range(len(names))]
-    read = [
-        f"{'-' if sign < 0 else ''}CAST({syntax.quote(name)} AS {syntax.kind}) AS {score}"
+        return {}, {}, "FALSE"
+    scores = [f"demur s{k + 1}" for k in range(len(names))]
+    quoted = [syntax.quote(score) for score in scores]
+    read = {
+        score: f"{'-' if sign < 0 else ''}CAST({syntax.quote(name)} AS {syntax.kind})"
         for name, score, sign in zip(names, scores, learned.columns.signs, strict=True)
-    ]
+    }
     used = [k for k, weight in enumerate(rule.direction) if weight != 0]
     functions = list(learned.functions.values())
-    sums = {k: syntax.quote(f"demur z{k + 1}") for k in used}
-    added = [f"{functions[k].total.to_sql(scores, syntax.double)} AS {sums[k]}" for k in used]
-    terms = [
-        f"{syntax.double(rule.direction[k])} * ({functions[k].link.to_sql(sums[k], syntax.double)})"
-        for k in used
-    ]
+    sums = {k: f"demur z{k + 1}" for k in used}
+    added = {"demur finite": " AND ".join(syntax.finite(score) for score in quoted)}
+    added |= {sums[k]: functions[k].total.to_sql(quoted, syntax.double) for k in used}
+    links = [functions[k].link.to_sql(syntax.quote(sums[k]), syntax.double) for k in used]
+    weights = [syntax.double(rule.direction[k]) for k in used]
+    terms = [f"{weight} * ({link})" for weight, link in zip(weights, links, strict=True)]
     compare = "<=" if rule.tau == 1 else "<"
     within = f"{' + '.join(terms)} {compare} {syntax.double(rule.threshold)}"
-    finite = " AND ".join(syntax.finite(score) for score in scores)
-    inner = f"SELECT {', '.join(read)}"
-    middle = f"SELECT {finite} AS {syntax.quote('demur finite')}, {', '.join(added)}"
-    middle += f" FROM ({inner}) AS {syntax.quote('demur scores')}"
-    decided = f"SELECT {syntax.quote('demur finite')} AND {within}"
-    return f"COALESCE(({decided} FROM ({middle}) AS {syntax.quote('demur sums')}), FALSE)"
+    return read, added, f"{syntax.quote('demur finite')} AND {within}"
+
+
+def _predicate(learned_rule: LearnedRule, names: Sequence[str], syntax: Syntax) -> str:
+    """Return SQL that names every score, every sum and every doubt once, one query in another."""
+    read, added, decided = _sql_steps(learned_rule, names, syntax)
+    if not read:
+        return decided
+    scores, sums = (
+        ", ".join(f"{value} AS {syntax.quote(name)}" for name, value in step.items())
+        for step in (read, added)
+    )
+    middle = f"SELECT {sums} FROM (SELECT {scores}) AS {syntax.quote('demur scores')}"
+    return f"COALESCE((SELECT {decided} FROM ({middle}) AS {syntax.quote('demur sums')}), FALSE)"
 
 
 def with_doubts(

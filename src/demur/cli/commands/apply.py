@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 import numpy as np
@@ -18,26 +21,40 @@ from demur.cli.options import SectionCommand, complete_column, option, scores_op
 from demur.cli.output import (
     OutputOptions,
     Progress,
+    ResultFolder,
     ResumedFolder,
+    as_done,
     caution,
     note,
     output_options,
     refuse_existing,
 )
 from demur.cli.printing import Result, Section
-from demur.cli.saved import SavedRule
+from demur.cli.saved import SavedRule, dask_cluster
 from demur.core.card import SeenRanges
 from demur.core.columns import check_names, floats, match_name
+from demur.core.rule import Rule
 from demur.errors import InvalidInputError
 from demur.sources.archives import npz_columns, write_npz
-from demur.sources.files import file_format, find_partitions, is_partitioned, output_format
+from demur.sources.files import (
+    FileStamps,
+    file_format,
+    find_partitions,
+    is_partitioned,
+    lake_format,
+    output_format,
+)
 from demur.sources.record_batches import (
     batch_numbers,
     decision_schema,
+    is_number,
     open_writer,
     with_decision,
 )
 from demur.sources.tables import column_names, open_stream
+
+if TYPE_CHECKING:
+    from demur.sources.engines.spark import FileDecision
 
 _EXAMPLES = """\b
 Examples:
@@ -45,6 +62,7 @@ Examples:
   demur apply rule.json today.csv --id image --missing reject > decided.csv
   demur apply rule.json 'scores/day=*/*.parquet' -o decided
   demur apply rule.json lake -o decided --resume
+  demur apply rule.json lake -o decided --engine spark --resume
 """
 
 
@@ -75,6 +93,15 @@ Examples:
     show_default=True,
     help="What to do when a row lacks a score: stop, or reject the row.",
 )
+@option("Large data")(
+    "--engine",
+    type=click.Choice(["auto", "spark", "dask"]),
+    default="auto",
+    show_default=True,
+    help="What decides many files. auto: this process, one after the other. Spark: the session of "
+    "SPARK_REMOTE or the default one, by SQL, Parquet only. Dask: the cluster of "
+    "DASK_SCHEDULER_ADDRESS, or threads. Both read and write in folders that all machines share.",
+)
 @option("Output")(
     "--resume",
     is_flag=True,
@@ -92,6 +119,7 @@ def command(
     key: str | None,
     column: str,
     missing: str,
+    engine: str,
     resume: bool,
     out: OutputOptions,
 ) -> None:
@@ -100,21 +128,23 @@ def command(
     DATA is a file, or many: a folder, or a pattern in quotes. Rows are read, decided and written
     in batches, so files may be larger than memory. Of many files each is written under its own
     name and in its own format; the folder appears when all of them are done, and not before.
-    With --resume a run that was killed goes on where it was.
+    With --resume a run that was killed goes on where it was. With --engine the files are decided
+    where a cluster reads them, many at a time; the rows do not come here.
     Columns of a CSV file are passed on as the text they are.
     """
     if out.as_json and out.path is None:
         raise click.UsageError("--json needs -o: the rows themselves go to standard output")
     many = is_partitioned(data)
-    if resume and not many:
-        raise click.UsageError("--resume is about many files: DATA is one")
+    for name, given in {"--resume": resume, f"--engine {engine}": engine != "auto"}.items():
+        if given and not many:
+            raise click.UsageError(f"{name} is about many files: DATA is one")
     if not many:
         out.check(inputs=[data, rule])
     saved = SavedRule.load(rule, scores)
     refuse = missing != "reject"
     decider = Decider(saved, column, key, refuse, saved.ranges())
     if many:
-        _apply_many(data, decider, out, rule if resume else None)
+        _apply_many(data, decider, out, engine, rule if resume else None)
     else:
         kind = "CSV" if out.path is None else output_format(out.path)
         decider.kept(data)
@@ -131,10 +161,17 @@ def command(
         note(result.render("text"))
 
 
-def _apply_many(data: str, decider: Decider, out: OutputOptions, resumed: str | None) -> None:
-    """Decide one file after the other; `resumed` is the file of the rule where runs go on."""
+def _apply_many(
+    data: str, decider: Decider, out: OutputOptions, engine: str, resumed: str | None
+) -> None:
+    """Decide many files; `resumed` is the file of the rule where runs go on."""
     if out.path is None:
         raise click.UsageError("many files need -o: the folder to write them to")
+    if (lake := lake_format(data)) is not None:
+        raise InvalidInputError(
+            f"{data!r} is a table of {lake}, whose files hold deleted rows, too: decide its rows "
+            "in SQL, by the predicate of Rule.to_sql"
+        )
     partitions = find_partitions(data)
     target = Path(out.path)
     names = [file.relative_to(partitions.root) for file in partitions.files]
@@ -144,54 +181,109 @@ def _apply_many(data: str, decider: Decider, out: OutputOptions, resumed: str | 
             f"{str(target)!r} lies in DATA, which would hold the results next time: write to "
             "another folder"
         )
+    # What works elsewhere may do so in another folder.
+    paths = [str(file if engine == "auto" else file.absolute()) for file in partitions.files]
+    stamps = {file: FileStamps([file]) for file in paths}
     # A column that the tenth file lacks is known before the first is written.
-    for file in partitions.files:
-        decider.kept(str(file))
-    if resumed is not None:
-        _apply_resumed(partitions.files, names, decider, target, resumed)
+    for file in stamps:
+        decider.kept(file)
+        if engine == "spark":
+            decider.check_types(file)
+    results = dict(zip(stamps, map(str, names), strict=True))
+    with _folder(target, decider, list(stamps), list(results.values()), engine, resumed) as folder:
+        left = [file for file in stamps if results[file] not in folder.done]
+        for known in folder.done.values():
+            decider.count(known)
+        if folder.done:
+            note(f"{len(folder.done)} of {len(names)} files were decided before: going on")
+        with (
+            Progress("applying", len(names), unit="files") as progress,
+            _each_decided(left, decider, folder.parts.absolute(), engine) as each,
+        ):
+            progress.advance(len(folder.done))
+            for file, decided in each:
+                # What was decided must be the file that was looked at in the beginning.
+                stamps[file].check()
+                folder.keep(results[file], decided.written, decided.counts)
+                decider.count(decided.counts)
+                decider.ranges.merge(decided.ranges)
+                progress.advance(1)
+
+
+@contextmanager
+def _folder(
+    target: Path,
+    decider: Decider,
+    files: Sequence[str],
+    names: list[str],
+    engine: str,
+    rule: str | None,
+) -> Iterator[ResultFolder]:
+    """Yield the folder of the results, which becomes `target`; with a rule, runs go on."""
+    if rule is None:
+        with replacing_folder(target) as fresh:
+            folder = ResultFolder(fresh)
+            folder.open()
+            yield folder
         return
-    with (
-        Progress("applying", len(names), unit="files") as progress,
-        replacing_folder(target) as folder,
-    ):
-        for file, name in zip(partitions.files, names, strict=True):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            with open(folder / name, "wb") as written:
-                decider.apply(str(file), written, output_format(file), lambda _: None)
-            progress.advance(1)
-
-
-def _apply_resumed(
-    files: Sequence[Path], names: list[Path], decider: Decider, target: Path, rule: str
-) -> None:
-    """Decide the files that no earlier run has decided."""
-    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    found = [os.stat(file) for file in files]
     asked = {
         "rule": hashlib.sha256(Path(rule).read_bytes()).hexdigest(),
-        "files": stamps,
+        "files": [
+            (os.path.abspath(file), now.st_size, now.st_mtime_ns)
+            for file, now in zip(files, found, strict=True)
+        ],
         "options": [decider.names, decider.column, decider.key, decider.refuse_missing],
+        # Spark has types of its own, which files of one folder should not have in part.
+        "types": "spark" if engine == "spark" else "file",
     }
-    folder = ResumedFolder(target, asked)
-    folder.open()
-    if folder.done:
-        note(f"{len(folder.done)} of {len(names)} files were decided before: going on")
-    with Progress("applying", len(names), unit="files") as progress:
-        for file, name in zip(files, names, strict=True):
-            known = folder.done.get(str(name))
-            if known is not None:
-                decider.count(known)
-            else:
-                before = decider.counts
+    resumed = ResumedFolder(target, asked)
+    resumed.open()
+    yield resumed
+    resumed.finish(names)
 
-                def counted(before: dict[str, int] = before) -> dict[str, int]:
-                    return {key: value - before[key] for key, value in decider.counts.items()}
 
-                def write(written: BinaryIO, file: Path = file) -> None:
-                    decider.apply(str(file), written, output_format(file), lambda _: None)
+@contextmanager
+def _each_decided(
+    files: Sequence[str], decider: Decider, parts: Path, engine: str
+) -> Iterator[Iterator[tuple[str, Decided]]]:
+    """Yield what decides one file after the other, or many at a time by an engine."""
+    if engine == "auto":
+        yield ((file, decide_here(decider, parts, file)) for file in files)
+    elif engine == "dask":
+        from demur.sources.engines.dask import workers
 
-                folder.write(str(name), write, counted)
-            progress.advance(1)
-    folder.finish([str(name) for name in names])
+        with dask_cluster(engine) as client, workers(client) as (executor, width):
+            yield as_done(partial(decide_here, decider, parts), files, executor, width)
+    else:
+        from concurrent.futures import ThreadPoolExecutor
+
+        from demur.sources.engines.spark import writing
+
+        with writing() as (write, width), ThreadPoolExecutor(width) as executor:
+            yield as_done(partial(_decide_by_spark, write, decider, parts), files, executor, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A file that was decided: what was written, and what was counted."""
+
+    written: Path
+    counts: dict[str, int]
+    ranges: SeenRanges
+
+
+def decide_here(decider: Decider, parts: Path, file: str) -> Decided:
+    """Decide a file, in this process or on a worker of Dask.
+
+    A worker that was thought lost may still be writing: every attempt has a name of its own.
+    """
+    own, part = decider.anew(), parts / secrets.token_hex(8)
+    with open(part, "wb") as written:
+        own.apply(file, written, output_format(file), lambda _: None)
+        written.flush()
+        os.fsync(written.fileno())
+    return Decided(part, own.counts, own.ranges)
 
 
 def _check_folder(target: Path, root: Path, names: list[Path], force: bool) -> None:
@@ -258,7 +350,7 @@ class Decider:
         return self.saved.names
 
     @property
-    def _needed(self) -> list[bool]:
+    def needed(self) -> list[bool]:
         """Which of the scores are weighed; of those that others are learned from, all."""
         if self.saved.learned is not None:
             return [True] * len(self.names)
@@ -292,7 +384,7 @@ class Decider:
         available = column_names(path)
         return [
             name
-            for name, needed in zip(self.names, self._needed, strict=True)
+            for name, needed in zip(self.names, self.needed, strict=True)
             if needed or match_name(name, available) in available
         ]
 
@@ -307,6 +399,27 @@ class Decider:
                 self._apply_npz(path, keep, file)
             else:
                 self._apply_stream(path, keep, file, kind, advance)
+
+    def anew(self) -> Decider:
+        """Return one that has counted nothing."""
+        return replace(self, ranges=self.saved.ranges(), rows=0, accepted=0, missing=0)
+
+    def check_types(self, path: str) -> None:
+        """Refuse a file that is not Parquet, or has scores that are no numbers."""
+        if file_format(path) != "Parquet":
+            raise InvalidInputError(
+                f"{path!r} is {file_format(path)}: Spark decides Parquet files here; leave out "
+                "--engine, or give --engine dask"
+            )
+        schema = open_stream(path).schema
+        for name in self._read(path):
+            found = match_name(name, schema.names)
+            if not is_number(kind := schema.field(found).type):
+                raise InvalidInputError(f"{path!r}: column {found!r} holds {kind}, not numbers")
+
+    def columns_of(self, path: str) -> dict[str, str]:
+        """Return what the scores that are read are called in a file."""
+        return {name: match_name(name, column_names(path)) for name in self._read(path)}
 
     def _apply_stream(
         self, path: str, keep: list[str], file: BinaryIO, kind: str, advance: Callable[[int], None]
@@ -344,7 +457,7 @@ class Decider:
     def _accept(self, scores: FloatArray, first_row: int) -> BoolArray:
         """Return the decisions on the next rows; a missing score is refused or rejected."""
         # A score that the rule does not weigh is not missed.
-        bad = (np.isnan(scores) | np.isneginf(scores)) & np.array(self._needed)
+        bad = (np.isnan(scores) | np.isneginf(scores)) & np.array(self.needed)
         if bad.any() and self.refuse_missing:
             row, column = (int(i) for i in np.argwhere(bad)[0])
             raise InvalidInputError(
@@ -358,6 +471,61 @@ class Decider:
         self.accepted += int(accept.sum())
         self.missing += int(lacking.sum())
         return accept
+
+
+def _decide_by_spark(
+    write: Callable[..., Mapping[str, Any]], decider: Decider, parts: Path, file: str
+) -> Decided:
+    """Have a file decided by Spark."""
+    folder, own = parts / secrets.token_hex(8), decider.anew()
+    decision = _spark_decision(decider, file)
+    counts = write(file, folder, decision)
+    number = {name: k for k, name in enumerate(decision.scores)}
+    found = decider.columns_of(file)
+    for name in decision.needed:
+        if decider.refuse_missing and (lacking := counts[f"missing {number[name]}"]):
+            raise InvalidInputError(
+                f"{file!r}: column {name!r} is missing, NaN or -inf in {lacking:,} rows; add "
+                "--missing reject to reject such rows"
+            )
+    for k, name in enumerate(decider.names):
+        column = found.get(name)
+        if column is not None and column in decision.limits:
+            place = number[column]
+            own.ranges.count(
+                k,
+                far=counts[f"far {place}"],
+                unusual=counts[f"unusual {place}"],
+                rows=counts[f"finite {place}"],
+                largest=counts[f"largest {place}"] or 0.0,
+            )
+    (written,) = folder.glob("*.parquet")
+    return Decided(written, {name: counts[name] for name in own.counts}, own.ranges)
+
+
+def _spark_decision(decider: Decider, file: str) -> FileDecision:
+    """Return the rule as Spark is to apply it to a file."""
+    from demur.sources.engines.spark import FileDecision
+
+    found = decider.columns_of(file)
+    names = [found.get(name) for name in decider.names]
+    whole = decider.saved.whole
+    steps: tuple[Mapping[str, str], ...] = ()
+    if isinstance(whole, Rule):
+        accept = whole.to_sql(names, dialect="spark")
+    else:
+        *steps_, accept = whole.sql_steps(list(found.values()), dialect="spark")
+        steps = tuple(step for step in steps_ if step)
+    needed = [name for name, used in zip(names, decider.needed, strict=True) if used]
+    limits = zip(names, decider.ranges.limits, strict=True)
+    return FileDecision(
+        steps,
+        accept,
+        decider.column,
+        tuple(decider.kept(file)),
+        tuple(name for name in needed if name is not None),
+        {name: ends for name, ends in limits if name is not None and ends is not None},
+    )
 
 
 @contextmanager

@@ -8,7 +8,9 @@ ones. The only place that imports dask, in the function `dask`.
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
@@ -48,7 +50,7 @@ from demur.sources.files import Located, hive_values
 from demur.sources.open import Missing, Roles
 from demur.sources.tables import MISSING, csv_dialect
 
-# Histograms that one task adds up.
+# Histograms that one task adds up; tasks that are given out at a time, if no worker is there yet.
 _FAN = 8
 # What Dask finds in the first rows, and what it is if all rows are so; any cell may be empty.
 _SETTLED = {"int64": "Int64", "bool": "boolean", "float64": "float64"}
@@ -191,13 +193,31 @@ class DaskSource(BaseSource):
 
 
 @contextmanager
+def workers(client: Any) -> Iterator[tuple[Executor, int]]:
+    """Yield what tasks are given to, the workers of a client or threads, and how many at a time."""
+    if client is None:
+        count = dask("dask").config.get("num_workers", None) or os.cpu_count() or 1
+        with ThreadPoolExecutor(count) as pool:
+            yield pool, count
+        return
+    with _told():
+        # More than there are at work, so that none has to wait; workers may still come.
+        width = max(2 * sum(client.nthreads().values()), _FAN)
+        yield client.get_executor(pure=False), width
+
+
+@contextmanager
 def _told() -> Iterator[None]:
     """Turn failures of Dask into one of ours."""
     try:
         yield
     except DemurError:
         raise
-    except (OSError, TypeError, ValueError, ImportError) as error:
+    except Exception as error:
+        known = isinstance(error, (OSError, TypeError, ValueError, ImportError))
+        # Such as a task whose workers were killed again and again.
+        if not known and type(error).__module__.partition(".")[0] != "distributed":
+            raise
         raise InvalidInputError(f"Dask: {' '.join(str(error).split())[:1000]}") from None
 
 

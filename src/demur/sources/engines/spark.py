@@ -6,9 +6,11 @@ The only place that imports pyspark, in the function `spark`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from dataclasses import dataclass
+from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -158,13 +160,7 @@ def _key(bins: Bins, cut: Sequence[str], pieces: Sequence[str]) -> Any:
 
 def read_files(files: Located) -> Any:
     """Return files as a frame of the active Spark session, or else of a new one."""
-    sql = spark("pyspark.sql")
-    try:
-        session = sql.SparkSession.builder.getOrCreate()
-    except Exception as error:
-        raise InvalidInputError(
-            f"Spark does not start: {' '.join(str(error).split())[:300]}; it needs Java 17 or newer"
-        ) from None
+    session = _session()
     with _told():
         read = session.read
         if files.hive:
@@ -182,6 +178,122 @@ def read_files(files: Located) -> Any:
             for part in (read.parquet(*_escaped(group)) for group in files.alike)
         ]
         return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+
+
+def _session() -> Any:
+    """Return the active Spark session, or else a new one."""
+    sql = spark("pyspark.sql")
+    try:
+        return sql.SparkSession.builder.getOrCreate()
+    except Exception as error:
+        raise InvalidInputError(
+            f"Spark does not start: {' '.join(str(error).split())[:300]}; it needs Java 17 or newer"
+        ) from None
+
+
+# What is written must be all rows of one file, in one file, with types that others read.
+_WRITING = {
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.maxRecordsPerFile": "0",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+# Files at a time, where Spark does not say how many tasks it runs.
+_WIDTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FileDecision:
+    """A rule as Spark is to apply it to a file."""
+
+    steps: tuple[Mapping[str, str], ...]
+    """Columns in SQL that the rule is about, each of those before; none for most rules."""
+    accept: str
+    """The rule in SQL."""
+    column: str
+    """Name of the decision."""
+    keep: tuple[str, ...]
+    """Columns that are written beside it."""
+    needed: tuple[str, ...]
+    """Scores that must not be missing."""
+    limits: Mapping[str, tuple[float, float, float, float]]
+    """For a score what is far away, below and above, and what is unusual."""
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The scores that are looked at, by whose places they are counted."""
+        return tuple(dict.fromkeys([*self.needed, *self.limits]))
+
+
+@contextmanager
+def writing() -> Iterator[tuple[Callable[[str, Path, FileDecision], Mapping[str, Any]], int]]:
+    """Yield what has a file decided, and how many at a time; settings are put back at the end.
+
+    Nothing but counts comes here, and nothing of demur has to be installed where the rows are.
+    """
+    session = _session()
+    before = {name: session.conf.get(name, None) for name in _WRITING}
+    for name, value in _WRITING.items():
+        session.conf.set(name, value)
+    try:
+        context = getattr(session, "_sc", None)
+        yield partial(_write_decided, session), getattr(context, "defaultParallelism", _WIDTH)
+    finally:
+        for name, value in before.items():
+            session.conf.unset(name) if value is None else session.conf.set(name, value)
+
+
+def _write_decided(
+    session: Any, file: str, folder: Path, decision: FileDecision
+) -> Mapping[str, Any]:
+    """Write the rows of a Parquet file and the decisions as one file into a new folder.
+
+    Returned are the counts of one pass: "rows", "accepted", "missing"; and for the score of number
+    k "missing k", "finite k", "far k", "unusual k" and "largest k".
+    """
+    functions = spark("pyspark.sql.functions")
+    decided = f"demur_{secrets.token_hex(8)}"
+    with _told():
+        (path,) = _escaped([file])
+        rows = session.read.parquet(path)
+        for step in (*decision.steps, {decided: decision.accept}):
+            added = [functions.expr(value).alias(name) for name, value in step.items()]
+            rows = rows.select("*", *added)
+        seen = spark("pyspark.sql").Observation()
+        rows = rows.observe(seen, *_counted(decision, decided))
+        kept = [functions.col(_quoted(name)) for name in decision.keep]
+        rows = rows.select(*kept, functions.col(decided).alias(decision.column))
+        # One task goes through the file from the beginning to the end.
+        rows.coalesce(1).write.parquet(f"file://{folder}")
+        counts: Mapping[str, Any] = seen.get
+    return counts
+
+
+def _counted(decision: FileDecision, decided: str) -> list[Any]:
+    """Return what is counted while rows are written."""
+    functions = spark("pyspark.sql.functions")
+    infinity = functions.lit(float("inf"))
+    counts = {"rows": functions.count(functions.lit(1))}
+    counts["accepted"] = functions.count_if(functions.col(decided))
+    lacking = functions.lit(False)
+    for k, name in enumerate(decision.scores):
+        value = functions.col(_quoted(name)).cast("double")
+        missing = value.isNull() | functions.isnan(value) | (value == -infinity)
+        finite = ~missing & (value < infinity)
+        if name in decision.needed:
+            counts[f"missing {k}"] = functions.count_if(missing)
+            lacking = lacking | missing
+        if name in decision.limits:
+            low, high, usual_low, usual_high = map(functions.lit, decision.limits[name])
+            counts[f"finite {k}"] = functions.count_if(finite)
+            counts[f"far {k}"] = functions.count_if(finite & ((value < low) | (value > high)))
+            unusual = (value < usual_low) | (value > usual_high)
+            counts[f"unusual {k}"] = functions.count_if(finite & unusual)
+            counts[f"largest {k}"] = functions.max(functions.when(finite, functions.abs(value)))
+    counts["missing"] = functions.count_if(lacking)
+    return [value.alias(name) for name, value in counts.items()]
 
 
 def _escaped(files: Sequence[str]) -> list[str]:

@@ -171,10 +171,10 @@ class SqlSource(BaseSource):
     @cached_property
     def _overview(self) -> Overview:
         rows = self._rows.rows(Sides(), labels=True)
-        aggregates = _looks(self._rows.roles, self._scores)
+        aggregates = _looks(self._scores, weighted=self._rows.weighted)
         listed = ", ".join(f"{value} AS q_{name}" for name, value in aggregates.items())
         query = f"SELECT label, {listed} FROM ({rows}) AS r GROUP BY label LIMIT {MOST_SETS + 5}"
-        return overview_of(self._rows.roles, self._pass(query))
+        return overview_of(self._rows.counted_roles, self._pass(query))
 
     def overview(self) -> Overview:
         """Look at all rows once; refuse rows that cannot be used."""
@@ -186,11 +186,25 @@ class SqlSource(BaseSource):
         return self._fetched(self._pass(self._rows.rows(self._overview.sides, share=share)))
 
     def drawn(self, draw: RowDraw) -> SqlSource:
-        """Refuse to draw rows by a hash, which databases are not asked to compute."""
-        raise InvalidInputError(
-            f"rows of a database are not drawn by a hash, as {draw.purpose!r} needs: read them "
-            "into memory (--engine memory), or write them to Parquet"
-        )
+        """Return the rows that a draw keeps, as a source of their own."""
+        key, kinds = self._rows.roles.key, self._rows.kinds
+        if key is not None and kinds[key] not in (*_NUMBERS, "text"):
+            raise InvalidInputError(
+                f"key: column {key!r} holds {kinds[key]}: ids must be numbers or text"
+            )
+        if key is not None and kinds[key] == "text" and not DIALECTS[self.engine].has_md5:
+            raise InvalidInputError(
+                f"key: column {key!r} is text, of which {self.engine} has no MD5 to draw rows by: "
+                "give a column of numbers, or read the rows into memory (--engine memory)"
+            )
+        if self._rows.draws and not DIALECTS[self.engine].deep:
+            raise InvalidInputError(
+                f"{self.engine} takes no queries as deep as a draw of drawn rows needs: read the "
+                "rows into memory (--engine memory)"
+            )
+        other = self._without_answers()
+        other._rows = self._rows.drawn(draw)
+        return other
 
     def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
         """Return what `rule` accepts, for each value of the column `by`."""
@@ -275,7 +289,7 @@ class SqlSource(BaseSource):
 
     def _summed(self, rows: str, keys: Mapping[str, str], measure: Measure) -> str:
         """Return the masses of rows, added up by some keys."""
-        masses = sql.masses(measure, weighted=self._rows.roles.weight is not None)
+        masses = sql.masses(measure, weighted=self._rows.weighted)
         named = {f"k_{name}": value for name, value in keys.items()}
         massed = sql.select(named | {f"m_{name}": value for name, value in masses.items()}, rows)
         sums = {f"q_{name}": f"CAST(SUM(m_{name}) AS BIGINT)" for name in masses}
@@ -288,7 +302,7 @@ class SqlSource(BaseSource):
             self._rows.rows(self._overview.sides), "marked", cells.bins, self._scores
         )
         names = [*self._scores, "loss", "side"]
-        names += ["weight"] if self._rows.roles.weight is not None else []
+        names += ["weight"] if self._rows.weighted else []
         query = f"SELECT {', '.join(names)} FROM ({rows}) AS r WHERE marked IN ({_MARKED})"
         parts = [self._fetched(self._pass(query, keys)) for keys in _lists(cells)]
         return self._brought(Rows.joined(parts, self._columns.count))
@@ -382,7 +396,7 @@ def _check_kinds(roles: Roles, kinds: Mapping[str, str]) -> None:
         )
 
 
-def _looks(roles: Roles, scores: Sequence[str]) -> dict[str, str]:
+def _looks(scores: Sequence[str], *, weighted: bool) -> dict[str, str]:
     """Return what `group_sums` wants to know of the rows of a label."""
     finite, lost = sql.finite(scores), "loss"
     looks = {"rows": "COUNT(*)"}
@@ -393,7 +407,7 @@ def _looks(roles: Roles, scores: Sequence[str]) -> dict[str, str]:
         for end, how in (("low", "MIN"), ("high", "MAX")):
             looks[f"{name}_{end}"] = f"{how}(CASE WHEN {finite} THEN {name} END)"
     amounts = ["loss"]
-    if roles.weight is not None:
+    if weighted:
         amounts, lost = ["loss", "weight"], "weight * loss"
         looks["weight_total"] = _total("weight")
         looks["weight_part"] = sql.count(sql.is_part("weight"))

@@ -12,16 +12,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Literal
 
 from demur.core.bins import Axis, Bins
 from demur.core.columns import ID_NAMES
+from demur.core.drawing import BITS, KEY_DIGITS, POISSON, PRIME, SMALL, RowDraw, hashed_order
 from demur.core.rule import BoxRule, Rule
 from demur.core.sample import POOLED_NAME
 from demur.core.source import Measure, Sides
 from demur.errors import MissingExtraError
+from demur.sources.engines.drawing import TIMES
 from demur.sources.engines.expressions import BAD_FLAG, GROUP, ID_SIDE, NO_FLAG
 from demur.sources.open import Missing, Roles
 
@@ -92,6 +94,23 @@ class SqlRows:
     """`SqlDialect.fence` of the database."""
     id_names: tuple[str, ...] = ID_NAMES
     """Texts of the column `ood` that mark ID rows, as the table spells them."""
+    draws: tuple[RowDraw, ...] = ()
+    """What is left of the rows, one draw after the other."""
+
+    def drawn(self, draw: RowDraw) -> SqlRows:
+        """Return how for the rows that a draw leaves."""
+        return replace(self, draws=(*self.draws, draw))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have weights: by a column, or because they are drawn several times."""
+        return self.roles.weight is not None or any(draw.repeats for draw in self.draws)
+
+    @property
+    def counted_roles(self) -> Roles:
+        """The roles of the rows as they are drawn."""
+        weight = (self.roles.weight or TIMES) if self.weighted else None
+        return replace(self.roles, weight=weight)
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -107,15 +126,20 @@ class SqlRows:
         """
         columns = {name: name for name in self.scores}
         columns["loss"] = f"CASE WHEN {self._outside} THEN {double(0)} ELSE lost END"
-        if self.roles.weight is not None:
-            columns["weight"] = "weight"
+        if self.weighted:
+            own = ["weight"] if self.roles.weight is not None else []
+            times = [f"d{place}_times" for place, draw in enumerate(self.draws) if draw.repeats]
+            columns["weight"] = " * ".join([*times, *own])
         needed = list(columns)
         columns["side"] = self._side(sides)
         if labels:
             columns["label"] = self._label
         if by is not None:
             columns["grouped_by"] = "grouped_by"
-        query = select(columns, self._values(by, share))
+        values = self._values(by, share)
+        for place, draw in enumerate(self.draws):
+            values = drawn(values, draw, len(self._hashed), self._outside, f"d{place}", self.fence)
+        query = select(columns, values)
         if self.missing == "drop":
             held = " AND ".join(f"{name} IS NOT NULL" for name in needed)
             query = f"SELECT * FROM ({query}) AS kept WHERE {held}"
@@ -139,8 +163,18 @@ class SqlRows:
             columns["member"] = self._group()
         if by is not None:
             columns["grouped_by"] = quoted(by)
+        if self.draws:
+            columns |= {f"h{k}": value for k, value in enumerate(self._hashed)}
         where = f" WHERE RANDOM() < {double(share)}" if share < 1 else ""
         return select(columns, f"SELECT * FROM {self.table}{where}")
+
+    @property
+    def _hashed(self) -> list[str]:
+        """What rows are drawn by, as doubles: their key, or else their scores as they are."""
+        key = self.roles.key
+        if key is None:
+            return [self._double(name) for name in hashed_order(self.roles.scores)]
+        return [_text_number(quoted(key)) if self.kinds[key] == "text" else self._double(key)]
 
     @property
     def has_flag(self) -> bool:
@@ -237,6 +271,104 @@ class SqlRows:
             f"WHEN flag = {double(1)} THEN {literal(POOLED_NAME)} "
             f"WHEN flag = {double(0)} THEN {own} ELSE {literal(BAD_FLAG)} END"
         )
+
+
+def drawn(rows: str, draw: RowDraw, columns: int, outside: str, name: str, fence: str) -> str:
+    """Return the rows that a draw leaves, by the doubles h0, h1, …; see `drawing.drawn_rows`.
+
+    A step is a query in another, with a fence, so that no database writes it out twice. They are
+    few, as not every database takes many.
+    """
+    first, factors = draw.factors(columns)
+    parts = [_Parts(f"h{k}", f"{name}_{k}") for k in range(columns)]
+    for step in ("size", "steps", "rest"):
+        added = {f"{part.name}_{step}": getattr(part, step) for part in parts}
+        rows = extended(rows, **added) + fence
+    words = [
+        f"{factor} * {word}"
+        for part, own in zip(parts, factors, strict=True)
+        for factor, word in zip(own, part.words, strict=True)
+    ]
+    # No product is beyond 2^57.
+    total = f"{name}_sum"
+    rows = extended(rows, **{total: f"({' + '.join([str(first), *words])}) % {PRIME}"}) + fence
+    square = f"({total} * {total} % {PRIME})"
+    power = f"{square} * {square} % {PRIME} * {total} % {PRIME}"
+    rows = extended(rows, **{name: power}) + fence
+    kept = f"{name} >= {POISSON[0]}"
+    if draw.kept is not None:
+        inside, foreign = (f"{name} >= {low} AND {name} < {high}" for low, high in draw.kept)
+        both = f"CASE WHEN {outside} THEN {_bit(foreign)} ELSE {_bit(inside)} END = 1"
+        kept = inside if draw.kept[0] == draw.kept[1] else both
+    often = ["1", *(_bit(f"{name} >= {limit}") for limit in POISSON[1:])]
+    times = {f"{name}_times": f"CAST({' + '.join(often)} AS DOUBLE)"} if draw.repeats else {}
+    where = f" WHERE NOT ({kept})" if draw.outside else f" WHERE {kept}"
+    listed = ", ".join(["r.*", *(f"{value} AS {column}" for column, value in times.items())])
+    return f"SELECT {listed} FROM ({rows}) AS r{where}{fence}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A double taken apart, as `drawing.words` does, by columns whose names begin with a name."""
+
+    value: str
+    name: str
+
+    @property
+    def _infinite(self) -> str:
+        return f"ABS({self.value}) > {double(_LARGEST)}"
+
+    @property
+    def size(self) -> str:
+        """The double without its sign; what is below 1 is multiplied by a power of two."""
+        return (
+            f"CASE WHEN {self.value} IS NULL OR {self._infinite} THEN {double(0)} "
+            f"WHEN ABS({self.value}) < {double(1)} THEN ABS({self.value}) * {double(SMALL)} "
+            f"ELSE ABS({self.value}) END"
+        )
+
+    @property
+    def steps(self) -> str:
+        """How often that can be divided by 2^16."""
+        size = f"{self.name}_size"
+        places = (f"WHEN {size} < {double(2.0 ** (16 * k))} THEN {k - 1}" for k in range(1, 64))
+        return f"CASE {' '.join(places)} ELSE 63 END"
+
+    @property
+    def rest(self) -> str:
+        """What is left when it was."""
+        factors = (f"WHEN {k} THEN {double(2.0 ** (-16 * k))}" for k in range(1, 64))
+        divisor = f"CASE {self.name}_steps {' '.join(factors)} ELSE {double(1)} END"
+        return f"{self.name}_size * {divisor}"
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """The three whole numbers."""
+        small = f"{self.value} IS NULL OR {self._infinite} OR ABS({self.value}) < {double(1)}"
+        code = (
+            f"{self.name}_steps + 64 * {_bit(small)} + 128 * {_bit(f'{self.value} < {double(0)}')} "
+            f"+ 256 * {_bit(f'{self.value} IS NULL')} + 512 * {_bit(self._infinite)}"
+        )
+        whole = f"FLOOR({self.name}_rest)"
+        middle = f"({self.name}_rest - {whole}) * {double(2.0**BITS)}"
+        last = f"({middle} - FLOOR({middle})) * {double(2.0**BITS)}"
+        head = f"(CAST(({code}) * 65536 AS BIGINT) + CAST({whole} AS BIGINT))"
+        return head, f"CAST(FLOOR({middle}) AS BIGINT)", f"CAST(FLOOR({last}) AS BIGINT)"
+
+
+def _bit(condition: str) -> str:
+    """Return 1 where something is the case, else 0."""
+    return f"CASE WHEN {condition} THEN 1 ELSE 0 END"
+
+
+def _text_number(value: str) -> str:
+    """Return the number that stands for a key of text: the first digits of its MD5."""
+    digits = [
+        f"CAST(STRPOS('0123456789abcdef', SUBSTR(MD5({value}), {k + 1}, 1)) - 1 AS DOUBLE) "
+        f"* {double(16.0 ** (KEY_DIGITS - 1 - k))}"
+        for k in range(KEY_DIGITS)
+    ]
+    return f"CASE WHEN {value} IS NOT NULL THEN {' + '.join(digits)} END"
 
 
 def _flag(value: str) -> str:
@@ -385,6 +517,10 @@ class SqlDialect:
     """A random number between 0 and 1, where that is not what RANDOM() gives."""
     infinity: str = "Infinity"
     """How an infinite double is written as text."""
+    has_md5: bool = True
+    """Whether it tells the MD5 of a text, in hexadecimal digits."""
+    deep: bool = True
+    """Whether queries may lie in each other some twenty times."""
     folds: bool = False
     """Whether names in small letters that are not quoted mean capitals."""
 
@@ -394,6 +530,9 @@ DIALECTS = {
     # Each value has a type of its own, and a NaN is stored as NULL.
     "sqlite": SqlDialect(
         number="{0}",
+        fence=" LIMIT -1 OFFSET 0",
+        has_md5=False,
+        deep=False,
         chance="(CAST(RANDOM() AS REAL) / CAST(18446744073709551616 AS REAL) + 0.5)",
     ),
     # Comparisons are taken to be settled by statistics of Parquet files, which leave NaN out.
@@ -407,7 +546,7 @@ DIALECTS = {
         folds=True,
     ),
     "bigquery": SqlDialect(),
-    "trino": SqlDialect(type_of="TYPEOF({})"),
+    "trino": SqlDialect(type_of="TYPEOF({})", has_md5=False),
 }
 """The databases that demur knows, by sqlglot's names."""
 
