@@ -17,7 +17,7 @@ from demur.cli.output import Progress, save_file
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
-from demur.core.source import Overview
+from demur.core.source import Overview, Sizes
 from demur.core.wording import formula, strict
 from demur.errors import InfeasibleError
 from demur.tuning.tune import tune
@@ -245,11 +245,13 @@ class RowCounts(NamedTuple):
     ood_weight: float
 
     @classmethod
-    def of(cls, data: Sample | Overview) -> RowCounts:
+    def of(cls, data: Sample | Sizes) -> RowCounts:
         """Count the rows of a sample, or of a source."""
         if not isinstance(data, Sample):
             sets = dict(zip(data.sets, data.ood_rows, strict=True))
-            return cls(data.id_rows, sets, data.id.total, data.ood.total)
+            if isinstance(data, Overview):
+                return cls(data.id_rows, sets, data.id.total, data.ood.total)
+            return cls(data.id_rows, sets, data.id_rows, sum(data.ood_rows))
         return cls(
             data.n_id,
             {name: rows.stop - rows.start for name, rows in data.ood_sets.items()},
@@ -263,7 +265,7 @@ class RowCounts(NamedTuple):
         return sum(self.sets.values())
 
 
-Points = Mapping[str, tuple[OperatingPoint, Sample | Overview]]
+Points = Mapping[str, tuple[OperatingPoint, Sample | Sizes]]
 """Operating points by their titles, and the rows they were seen on."""
 
 
@@ -327,13 +329,13 @@ def _count(weight: float) -> str:
     return f"{int(weight):,}" if float(weight).is_integer() else f"{weight:,.4f}"
 
 
-def rows_data(data: Sample | Overview) -> dict[str, Any]:
+def rows_data(data: Sample | Sizes) -> dict[str, Any]:
     """Return the sizes of a sample or a source for JSON."""
     counts = RowCounts.of(data)
     return {"id": counts.id, "ood": counts.ood, "ood_sets": counts.sets}
 
 
-def seen_data(point: OperatingPoint, data: Sample | Overview) -> dict[str, Any]:
+def seen_data(point: OperatingPoint, data: Sample | Sizes) -> dict[str, Any]:
     """Return an operating point and the rows it was seen on for JSON."""
     return asdict(point) | {"rows": rows_data(data)}
 

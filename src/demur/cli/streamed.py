@@ -19,7 +19,7 @@ from demur.cli.tuning_options import HoldoutOptions, ModelOptions, SearchOptions
 from demur.core.drawing import bring
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.sample import POOLED_NAME, Sample
-from demur.core.source import Overview
+from demur.core.source import Sizes
 from demur.tuning.result import Tuning
 from demur.tuning.tune import tune
 
@@ -80,7 +80,7 @@ def tune_stream(
         point = tuned.point
         if options.prior is not None:
             point = evaluate(tuned.rule, train, model=model, ood_prior=options.prior)
-        points: dict[str, tuple[OperatingPoint, Sample | Overview]] = {}
+        points: dict[str, tuple[OperatingPoint, Sample | Sizes]] = {}
         points["tuned on"] = (point, train.overview())
         if held is not None:
             fresh = evaluate(tuned.rule, held, model=model, ood_prior=options.prior)

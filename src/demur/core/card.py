@@ -44,7 +44,7 @@ _FEWEST = 20
 
 if TYPE_CHECKING:
     from demur.core.rule import Rule
-    from demur.core.source import Overview
+    from demur.core.source import Overview, Sizes
 
 
 class Card:
@@ -138,20 +138,21 @@ class Card:
         data = self.to_data().get("model")
         return None if data is None else RejectionModel.from_data(_object("model", data))
 
-    def describes(self, overview: Overview, columns: ScoreColumns, point: Any) -> bool:
-        """Return whether rows have the very numbers, ranges and rates of those tuned on."""
-        sets = dict(zip(overview.sets, overview.ood_rows, strict=True))
-        rows = {"id": overview.id_rows, "ood": sum(sets.values())} | _counted(sets)
-        known = self.to_data()
-        told_rows = known.get("rows")
+    def counts(self, sizes: Sizes, point: Any) -> bool:
+        """Return whether rows have the very numbers and rates of those tuned on."""
+        sets = dict(zip(sizes.sets, sizes.ood_rows, strict=True))
+        rows = {"id": sizes.id_rows, "ood": sum(sets.values())} | _counted(sets)
+        told_rows = self.to_data().get("rows")
         if not isinstance(told_rows, dict) or "tuned" not in self.points:
             return False
         if {name: told_rows.get(name) for name in rows} != rows:
             return False
         rates = ("tpr", "fpr", "selective_risk")
         told, seen = self.points["tuned"], point_data(point)
-        if any(told.get(name) != seen.get(name) for name in rates):
-            return False
+        return all(told.get(name) == seen.get(name) for name in rates)
+
+    def ends_as(self, overview: Overview, columns: ScoreColumns) -> bool:
+        """Return whether rows have the very ranges of those tuned on."""
         ends = [_all_ends(sides) for sides in self.ranges.values()]
         return ends == [_all_ends(sides) for sides in _source_ranges(overview, columns).values()]
 

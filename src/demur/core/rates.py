@@ -18,7 +18,7 @@ from demur.core.points import Points
 from demur.core.program import Number, Totals, exact
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.source import Measure, ScoreSource, Tally
+from demur.core.source import Measure, RuleCounts, ScoreSource, Tally
 from demur.errors import InvalidInputError
 
 # Rows that are decided at a time.
@@ -197,13 +197,34 @@ def _evaluate_source(
     ood_prior: Number | None,
     by: str | None,
 ) -> OperatingPoint | dict[Any, OperatingPoint]:
+    points = counted_points(count_rule(rule, source, by=by), model=model, ood_prior=ood_prior)
+    return points[None] if by is None else points
+
+
+def counted_points(
+    counts: RuleCounts,
+    *,
+    model: RejectionModel | None = None,
+    ood_prior: Number | None = None,
+) -> dict[Any, OperatingPoint]:
+    """Return the rates of a rule that was counted, for each value that was told apart."""
+    return {
+        group: tally_point(
+            tally, counts.measure, counts.sizes.sets, model=model, ood_prior=ood_prior
+        )
+        for group, tally in counts.tallies.items()
+    }
+
+
+def count_rule(rule: Rule, source: ScoreSource, *, by: str | None = None) -> RuleCounts:
+    """Count what a rule accepts of a source, in one pass where its rows allow that."""
+    decides = rule.for_doubts(source.columns)
+    counts = source.rule_counts(decides, by=by)
+    if counts is not None:
+        return counts
     overview = source.overview()
     measure = Measure.of(overview, apart=True, grouped=True)
-    points = {
-        group: tally_point(tally, measure, overview.sets, model=model, ood_prior=ood_prior)
-        for group, tally in source.tally(rule.for_doubts(source.columns), measure, by=by).items()
-    }
-    return points[None] if by is None else points
+    return RuleCounts(overview, measure, source.tally(decides, measure, by=by))
 
 
 def tally_point(

@@ -49,26 +49,15 @@ class Sides(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Overview:
-    """What the first pass tells about all rows, those with infinite scores included."""
+class Sizes:
+    """How many rows there are of what is told apart."""
 
     id_rows: int
     ood_rows: tuple[int, ...]
     """Rows of each OOD set."""
     sets: tuple[str, ...]
     """Names of the OOD sets in ascending order; ``("ood",)`` if they have none."""
-    id: Sum
-    """Weights of the ID rows; ``(rows, True)`` without a weight column."""
-    ood: Sum
-    loss: Sum
-    """Losses of the ID rows times their weights."""
-    low: FloatArray
-    """Smallest score of each column over the rows without infinite scores; shape (k,)."""
-    high: FloatArray
-    """Largest one."""
-    plain: bool
-    """Whether there are no weights and every loss is 0 or 1."""
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...]
     """Names of the groups of ID rows in ascending order; none if they have no groups."""
 
     @property
@@ -80,6 +69,23 @@ class Overview:
     def rows(self) -> int:
         """Number of rows."""
         return self.id_rows + sum(self.ood_rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overview(Sizes):
+    """What the first pass tells about all rows, those with infinite scores included."""
+
+    id: Sum
+    """Weights of the ID rows; ``(rows, True)`` without a weight column."""
+    ood: Sum
+    loss: Sum
+    """Losses of the ID rows times their weights."""
+    low: FloatArray
+    """Smallest score of each column over the rows without infinite scores; shape (k,)."""
+    high: FloatArray
+    """Largest one."""
+    plain: bool
+    """Whether there are no weights and every loss is 0 or 1."""
 
     def check_counted(self, measure: Measure, id_mass: int, ood_mass: int, loss_mass: int) -> None:
         """Refuse masses of all rows that a later pass counted, if they are not those of the first.
@@ -151,6 +157,12 @@ class Measure:
             price,
             overview.groups if grouped else (),
         )
+
+    @classmethod
+    def of_counts(cls, sizes: Sizes) -> Measure:
+        """Return the measure of rows without weights whose losses are 0 and 1, all told apart."""
+        whole = [exponent_of(float(rows), True) for rows in (sizes.id_rows, sum(sizes.ood_rows))]
+        return cls(whole[0], whole[1], whole[0], sizes.sets, True, groups=sizes.groups)
 
     @property
     def sides(self) -> Sides:
@@ -326,6 +338,38 @@ class Tally:
     """ID mass of each group of ID rows, then loss mass of each."""
     total_groups: tuple[int, ...] = ()
 
+    def __add__(self, other: Tally) -> Tally:
+        """Return the tally of these rows and of others."""
+        return Tally(
+            self.id + other.id,
+            _added(self.ood, other.ood),
+            self.loss + other.loss,
+            self.total_id + other.total_id,
+            _added(self.total_ood, other.total_ood),
+            self.total_loss + other.total_loss,
+            _added(self.groups, other.groups),
+            _added(self.total_groups, other.total_groups),
+        )
+
+
+def _added(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+class RuleCounts(NamedTuple):
+    """What a rule accepts of all rows, OOD sets and groups told apart."""
+
+    sizes: Sizes
+    measure: Measure
+    tallies: Mapping[Any, Tally]
+    """For each value of a column; a single one, under None, where no column was named."""
+
+    @property
+    def whole(self) -> Tally:
+        """What it accepts of all rows together."""
+        first, *others = self.tallies.values()
+        return sum(others, start=first)
+
 
 @runtime_checkable
 class ScoreSource(Protocol):
@@ -370,6 +414,22 @@ class ScoreSource(Protocol):
         """Return about so many rows, or all if there are no more; chance need not be perfect.
 
         Only the speed of a search rests on the sample, never its answer.
+        """
+        ...
+
+    def glimpse(self, rows: int) -> Rows:
+        """Return about so many rows, from a few places if that is cheaper than a sample."""
+        ...
+
+    def sizes(self) -> Sizes:
+        """Return how many rows there are, from the first pass, whichever it was."""
+        ...
+
+    def rule_counts(self, rule: Rule, *, by: str | None = None) -> RuleCounts | None:
+        """Return in one pass what `rule`, a rule on doubts, accepts of rows not looked at before.
+
+        None where that takes more than one: rows with weights, losses beside 0 and 1 or infinite
+        scores, rows to be refused, and sources that were asked for their `overview` before.
         """
         ...
 

@@ -14,10 +14,10 @@ from demur._arrays import NUMBER, BoolArray, seeded, takes
 from demur.core.fingerprint import share_of_tuning_rows, share_text
 from demur.core.models import EACH_SET, Bound, RejectionModel
 from demur.core.program import Number, refuse_unknown_parts
-from demur.core.rates import OperatingPoint, accepted_rows, evaluate, tally_point
+from demur.core.rates import OperatingPoint, accepted_rows, count_rule, evaluate, tally_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample, members
-from demur.core.source import Measure, ScoreSource
+from demur.core.source import ScoreSource
 from demur.core.wording import bound_text
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import (
@@ -147,7 +147,7 @@ def certify(
     ----------
     sample
         Fresh, unweighted, independent rows. Of a source, whose losses must be 0 or 1, the rows
-        are counted where they are, in two passes.
+        are counted where they are, in one pass where all their scores are finite, and else two.
     model
         Whose bounds are to be checked; may declare the prior.
     ood_prior
@@ -280,25 +280,24 @@ def _judge(rule: Rule, sample: Sample | ScoreSource, told: _JudgedRows) -> _Judg
 
 def _count(rule: Rule, source: ScoreSource, told: _JudgedRows) -> _Judged:
     """Count the rows of a source where they are."""
-    overview = source.overview()
     if told.groups is not None:
         raise InvalidInputError("rows that share an id need memory: give a Sample and its groups")
-    if not overview.plain:
+    counts = count_rule(rule, source)
+    measure, sizes, tally = counts.measure, counts.sizes, counts.whole
+    if not measure.plain:
         raise InvalidInputError(
             "a source is certified by counts, which need rows without weights and losses of 0 and "
             "1: other losses are bounded one by one, in memory, from a Sample"
         )
-    measure = Measure.of(overview, apart=True, grouped=True)
-    tally = source.tally(rule.for_doubts(source.columns), measure)[None]
-    point = tally_point(tally, measure, overview.sets, model=told.model, ood_prior=told.ood_prior)
-    ends = list(accumulate(overview.ood_rows, initial=0))
-    sets = {name: slice(*pair) for name, pair in zip(overview.sets, pairwise(ends), strict=True)}
+    point = tally_point(tally, measure, sizes.sets, model=told.model, ood_prior=told.ood_prior)
+    ends = list(accumulate(sizes.ood_rows, initial=0))
+    sets = {name: slice(*pair) for name, pair in zip(sizes.sets, pairwise(ends), strict=True)}
     accepted = list(zip(sets.values(), tally.ood, strict=True))
     half = len(measure.groups)
     of_groups = zip(tally.groups[:half], tally.total_groups, tally.groups[half:], strict=False)
     groups = dict(zip(measure.groups, of_groups, strict=False))
-    counts = TalliedRows(tally.id, tally.total_id, tally.loss, tuple(accepted), groups)
-    return _Judged(point, counts, ends[-1], sets, tuple(groups))
+    evidence = TalliedRows(tally.id, tally.total_id, tally.loss, tuple(accepted), groups)
+    return _Judged(point, evidence, ends[-1], sets, tuple(groups))
 
 
 def _refuse_tuning_rows(

@@ -42,7 +42,7 @@ from demur.core.models import RejectionModel, TprFprModel
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
-from demur.core.source import Overview
+from demur.core.source import Sizes
 from demur.core.wording import at_least_text, at_most_text, formula
 from demur.errors import InvalidInputError
 from demur.guarantees.certified_rule import PARTS_CAVEAT, Certified, certify
@@ -50,7 +50,6 @@ from demur.guarantees.intervals import Interval
 from demur.guarantees.operating_tables import OperatingTable
 from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.guarantees.splits import EVERY_ID_ONCE, one_of_each
-from demur.report.promises import prior_data, prior_text
 
 _EXAMPLES = """\b
 Examples:
@@ -159,7 +158,7 @@ def command(
         "max_loss": max_loss,
         "sides": "two" if two_sided else "one",
     }
-    sizes: Sample | Overview
+    sizes: Sample | Sizes
     work: dict[str, Any] = {}
     if saved.streams(engine, data):
         refuse_in_stream({"--id": group, "--deployed": deployed, "--max-loss": max_loss})
@@ -171,9 +170,9 @@ def command(
             promise = certify(
                 loaded, source, confidence=level_each, allow_tuning_rows=True, **asking
             )
-            sizes, work = source.overview(), work_data(source)
             tuning_rows = share_of_tuning_rows(loaded, source, promise.point)
             refuse_share(tuning_rows, allow=allow_tuning_rows)
+            sizes, work = source.sizes(), work_data(source)
     else:
         rows = saved.read(data, group=group)
         refuse_repeated_ids(rows, group, per_id)
@@ -345,6 +344,8 @@ def prior_command(
     OOD inputs in use are like those of DATA, in another proportion; the likely one is shorter and
     approximate. Exit code 4: no proportion explains the scores in use, so they are not.
     """
+    from demur.report.promises import prior_data, prior_text
+
     told = LevelOption.of(level, confidence, note)
     saved = SavedRule.load(rule, scores, told.confidence).for_rows_of(data.data, deployed)
     loaded, names = saved.rule, saved.names

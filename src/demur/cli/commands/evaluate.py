@@ -43,15 +43,20 @@ from demur.cli.streamed import refuse_in_stream
 from demur.cli.tuning_options import ModelOptions, SearchOptions, model_options, search_options
 from demur.core.fingerprint import share_text, warn_of_tuning_rows
 from demur.core.models import RejectionModel
-from demur.core.rates import OperatingPoint, evaluate
+from demur.core.rates import (
+    OperatingPoint,
+    count_rule,
+    counted_points,
+    evaluate,
+    tally_point,
+)
 from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
-from demur.core.source import Overview, ScoreSource
+from demur.core.source import ScoreSource, Sizes
 from demur.core.wording import RATE_NAMES, bounds_met, formula, outwards, paper_text
 from demur.guarantees.bootstrapping import Bootstrap
 from demur.guarantees.retuning import CrossTuning
 from demur.guarantees.splits import Groups
-from demur.report.promises import bootstrap_data, cross_data
 from demur.tuning.tune import tune
 
 _EXAMPLES = """\b
@@ -103,7 +108,7 @@ def command(
             "apply decides any number of rows"
         )
     groups: dict[Any, OperatingPoint] = {}
-    sizes: Sample | Overview
+    sizes: Sample | Sizes
     work: dict[str, Any] = {}
     # The rule reads raw columns, so nothing is flipped here.
     if by is not None or engine.streams(data):
@@ -112,10 +117,13 @@ def command(
             Progress("counting rows") as progress,
             opened(engine, data, names, loaded.confidence, progress) as source,
         ):
-            point = evaluate(loaded, source, model=asked, ood_prior=model.prior)
+            counts = count_rule(loaded, source, by=by)
+            sizes = counts.sizes
+            point = tally_point(
+                counts.whole, counts.measure, sizes.sets, model=asked, ood_prior=model.prior
+            )
             if by is not None:
-                groups = evaluate(loaded, source, model=asked, ood_prior=model.prior, by=by)
-            sizes = source.overview()
+                groups = counted_points(counts, model=asked, ood_prior=model.prior)
             tuning_rows = warn_of_tuning_rows(loaded, source, point)
             work = work_data(source)
     else:
@@ -139,7 +147,7 @@ def _result(
     rule: Rule,
     asked: RejectionModel | None,
     met: Mapping[str, bool],
-    seen: tuple[OperatingPoint, Sample | Overview],
+    seen: tuple[OperatingPoint, Sample | Sizes],
     by: str | None,
     groups: Mapping[Any, OperatingPoint],
 ) -> Result:
@@ -238,6 +246,8 @@ def estimate_command(
     drawn by a hash, of --id or of the scores, and counted where they are; each replicate takes
     about seven passes, and none are made unless --replicates asks for them.
     """
+    from demur.report.promises import bootstrap_data, cross_data
+
     asked = model.model_for(has_ood=data.has_ood)
     if not folds and not resampling.replicates:
         raise click.UsageError("nothing is left to estimate: give --folds or --replicates")
@@ -260,7 +270,7 @@ def estimate_command(
             progress = stack.enter_context(Progress("counting rows"))
             source = opened(engine, data, scores, confidence, progress, about=8 * folds, key=group)
             rows = stack.enter_context(source)
-            sizes: Sample | Overview = rows.overview()
+            sizes: Sample | Sizes = rows.overview()
         else:
             read = read_rows(data, [scores] if scores else [], confidence=confidence, group=group)
             rows = sizes = read.sample(read.tuned_scores)

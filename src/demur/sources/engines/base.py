@@ -28,6 +28,8 @@ from demur.core.source import (
     Measure,
     Overview,
     Rows,
+    RuleCounts,
+    Sizes,
     Strip,
     Tally,
     Work,
@@ -38,10 +40,13 @@ from demur.sources.engines import expressions as ex
 from demur.sources.engines.expressions import StandardRows, Table
 from demur.sources.engines.group_sums import (
     INFINITE,
+    MOST_SETS,
     NOWHERE,
     grouped,
     histogram_of,
+    judged_flags,
     overview_of,
+    rule_counts_of,
     tallies_of,
 )
 from demur.sources.files import FileStamps, Stamps
@@ -50,7 +55,7 @@ from demur.sources.open import Missing, Roles
 _LARGEST = float(np.finfo(np.float64).max)
 
 
-class BaseSource:
+class BaseSource(ABC):
     """What every source knows before it looks at any row."""
 
     engine = "memory"
@@ -73,7 +78,8 @@ class BaseSource:
     def _without_answers(self) -> Self:
         """Return a source of the same rows that was asked nothing; work adds up in both."""
         other = copy(self)
-        vars(other).pop("_overview", None)
+        for known in ("_overview", "_sizes"):
+            vars(other).pop(known, None)
         # What closes with the first must stay open as long as the other is in use.
         other._origin = self
         return other
@@ -92,6 +98,27 @@ class BaseSource:
         """Return fetched rows, which count."""
         self.work.fetched += len(rows.loss)
         return rows
+
+    @abstractmethod
+    def overview(self) -> Overview:
+        """Look at all rows once; refuse rows that cannot be used."""
+
+    @abstractmethod
+    def sample(self, rows: int, *, seed: int) -> Rows:
+        """Return about so many rows."""
+
+    def glimpse(self, rows: int) -> Rows:
+        """Return about so many rows, from a few places if that is cheaper than a sample."""
+        return self.sample(rows, seed=0)
+
+    def sizes(self) -> Sizes:
+        """Return how many rows there are, from the first pass, whichever it was."""
+        known: Sizes | None = vars(self).get("_sizes")
+        return known or self.overview()
+
+    def rule_counts(self, rule: Rule, *, by: str | None = None) -> RuleCounts | None:
+        """Return None: what a rule accepts takes an overview and a tally here."""
+        return None
 
     @property
     def columns(self) -> ScoreColumns:
@@ -162,17 +189,48 @@ class LazySource(BaseSource, ABC):
 
     def sample(self, rows: int, *, seed: int) -> Rows:
         """Return about so many rows."""
-        share = rows / max(self._overview.rows, 1)
+        share = rows / max(self.sizes().rows, 1)
         thinned = self._native if share >= 1 else self._thinned(share, seed)
-        drawn = self._standard.rows(nw.from_native(thinned).lazy(), self._overview.sides)
-        return self._standard.fetched(self._collect(drawn))
+        return self._fetched(thinned)
 
-    def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
-        """Return what `rule` accepts, for each value of the column `by`."""
+    def _fetched(self, native: Any) -> Rows:
+        """Bring the rows of a native frame here."""
+        rows = self._standard.rows(nw.from_native(native).lazy(), self.sizes().sides)
+        return self._standard.fetched(self._collect(rows))
+
+    def _takes(self, rule: Rule) -> None:
+        """Refuse a rule about another number of scores."""
         if len(rule.direction) != len(self._scores):
             raise InvalidInputError(
                 f"the rule takes {len(rule.direction)} scores, the source has {len(self._scores)}"
             )
+
+    def rule_counts(self, rule: Rule, *, by: str | None = None) -> RuleCounts | None:
+        """Return in one pass what `rule` accepts; None where that takes an overview first."""
+        self._takes(rule)
+        standard = self._standard
+        refuses = standard.missing == "error" and standard.roles.weight is None
+        # A label and a value together might be as many as there are rows.
+        if "_overview" in vars(self) or not refuses or (standard.labelled and by is not None):
+            return None
+        rows = standard.judged(self._frame, rule, by=by)
+        flags = judged_flags()
+        rows = rows.with_columns(**flags)
+        sums = [nw.len().alias("rows"), *map(self._counted, flags)]
+        keys = ["label"] * standard.labelled + ["by"] * (by is not None)
+        counted = rows.group_by(*keys).agg(*sums) if keys else rows.select(*sums)
+        found = rule_counts_of(self._collect(counted if by else counted.head(MOST_SETS + 5)))
+        if found is not None:
+            self._sizes = found.sizes
+        return found
+
+    def _counted(self, flag: str) -> ex.Expr:
+        """Return how often a flag is true, as a sum of integers."""
+        return nw.col(flag).cast(nw.Int64).sum()
+
+    def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
+        """Return what `rule` accepts, for each value of the column `by`."""
+        self._takes(rule)
         masses = self._masses(measure)
         rows = self._standard.rows(self._frame, measure.sides, by=by)
         value = ex.weighed(rule, [nw.col(name) for name in self._scores])

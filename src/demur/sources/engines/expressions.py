@@ -147,6 +147,47 @@ class StandardRows:
                 rows = rows.filter(~missing(nw.col(name)))
         return rows
 
+    def judged(self, frame: Frame, rule: Rule, *, by: str | None = None) -> Frame:
+        """Return flags of what `rule` does with the rows, and whether these can be so judged.
+
+        "sound" is not true of rows with a missing or infinite value, a loss beside 0 and 1, or a
+        flag that is none. Rows have a "label" where they are told apart by more than a flag.
+        """
+        roles, schema = self.roles, self.schema
+        scores = dict(zip(self.scores, roles.scores, strict=True))
+        signs = dict(zip(self.scores, roles.columns.signs, strict=True))
+        columns = {name: score(scores[name], signs[name]) for name in self.scores}
+        columns["outside"], known = _outside(roles, schema)
+        columns["wrong"], plain = _wrong(roles, schema)
+        if self.labelled:
+            columns["label"] = label(roles, schema)
+        if by is not None:
+            check_names(list(schema), [("by", by)], "the frame")
+            columns["by"] = nw.col(by)
+        weighed_ = weighed(rule, [nw.col(name) for name in self.scores])
+        rows = frame.select(**columns, known=known, plain=plain)
+        rows = rows.with_columns(value=weighed_, lost=nw.col("wrong") & ~nw.col("outside"))
+        value = nw.col("value")
+        within = value <= rule.threshold if rule.tau else value < rule.threshold
+        # What is weighed is finite only if all that was weighed is.
+        unseen = [
+            name
+            for name, weight in zip(self.scores, rule.direction, strict=True)
+            if not weight or isinstance(rule, BoxRule)
+        ]
+        finite_ = value.is_finite()
+        for name in unseen:
+            finite_ = finite_ & nw.col(name).is_finite()
+        sound = finite_ & nw.col("known") & (nw.col("plain") | nw.col("outside"))
+        return rows.with_columns(sound=sound, accept=within)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether rows are told apart by more than a flag."""
+        ood = self.roles.ood
+        named = ood is not None and not is_flag(self.schema[ood])
+        return named or self.roles.group is not None
+
     def fetched(self, table: Table) -> Rows:
         """Return rows that an engine handed over."""
         return Rows(
@@ -274,6 +315,27 @@ def is_ood(roles: Roles, schema: Mapping[str, Any]) -> Expr:
     if is_flag(schema[roles.ood]):
         return (number(roles.ood, schema) == 1.0).fill_null(False)
     return ~_is_id_name(nw.col(roles.ood).cast(nw.String).fill_null(""))
+
+
+def _outside(roles: Roles, schema: Mapping[str, Any]) -> tuple[Expr, Expr]:
+    """Return whether a row is OOD, and whether that can be said of it."""
+    if roles.ood is None or not is_flag(schema[roles.ood]):
+        return is_ood(roles, schema), nw.lit(True)
+    flag = nw.col(roles.ood)
+    if schema[roles.ood] == nw.Boolean:
+        return flag, ~flag.is_null()
+    number_ = flag.cast(nw.Float64)
+    return number_ == 1.0, (number_ == 0.0) | (number_ == 1.0)
+
+
+def _wrong(roles: Roles, schema: Mapping[str, Any]) -> tuple[Expr, Expr]:
+    """Return whether the loss of a row is 1, and whether it is 0 or 1."""
+    told = roles.loss or roles.correct
+    if told is not None and schema[told] == nw.Boolean:
+        flag = nw.col(told)
+        return flag if roles.loss is not None else ~flag, ~flag.is_null()
+    value = loss(roles, schema)
+    return value == 1.0, (value == 0.0) | (value == 1.0)
 
 
 def _is_id_name(name: Expr) -> Expr:

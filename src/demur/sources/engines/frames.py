@@ -180,8 +180,6 @@ class FrameSource(BatchedSource):
     0.0
     """
 
-    engine = "polars"
-
     def __init__(
         self, frame: Any, roles: Roles, *, missing: Missing = "error", memory: int = MEMORY
     ) -> None:
@@ -290,13 +288,13 @@ def _overview(rows: Rows, sides: Sides) -> Overview:
         int(is_id.sum()),
         tuple(int((rows.group == k).sum()) for k in range(len(sides.sets))),
         sides.sets,
+        sides.groups,
         _sum(id_weight),
         _sum(ood_weight),
         _sum(loss),
         finite.min(axis=0, initial=np.inf),
         finite.max(axis=0, initial=-np.inf),
         rows.weight is None and bool(((loss == 0) | (loss == 1)).all()),
-        sides.groups,
     )
 
 
@@ -306,13 +304,13 @@ def _merged(parts: Sequence[Overview]) -> Overview:
         sum(part.id_rows for part in parts),
         tuple(sum(counts) for counts in zip(*(part.ood_rows for part in parts), strict=True)),
         parts[0].sets,
+        parts[0].groups,
         _added([part.id for part in parts]),
         _added([part.ood for part in parts]),
         _added([part.loss for part in parts]),
         np.min([part.low for part in parts], axis=0),
         np.max([part.high for part in parts], axis=0),
         all(part.plain for part in parts),
-        parts[0].groups,
     )
 
 
@@ -356,6 +354,8 @@ class PolarsSource(ScannedSource):
     >>> demur.tune(source, demur.TprFprModel(0.5)).point.selective_risk
     0.0
     """
+
+    engine = "polars"
 
     def __init__(
         self, frame: Any, roles: Roles, *, missing: Missing = "error", memory: int = MEMORY

@@ -17,7 +17,16 @@ from demur._arrays import FloatArray, IntArray
 from demur.core.bins import Bins
 from demur.core.columns import OOD_NEEDS_NO_LOSS
 from demur.core.sample import POOLED_NAME
-from demur.core.source import Histogram, Measure, Overview, Profile, Sum, Tally
+from demur.core.source import (
+    Histogram,
+    Measure,
+    Overview,
+    Profile,
+    RuleCounts,
+    Sizes,
+    Sum,
+    Tally,
+)
 from demur.errors import InvalidInputError
 from demur.sources.engines import expressions as ex
 from demur.sources.engines.expressions import Expr, Frame, Table
@@ -188,13 +197,13 @@ def _overview(roles: Roles, table: Table) -> Overview:
         int(table["rows"][is_id].sum()),
         tuple(amount.get(name, 0) for name in sets),
         sets,
+        tuple(sorted(groups)),
         weights,
         total("weight", ~is_id),
         total("lost", is_id),
         np.array(extremes[0]),
         np.array(extremes[1]),
         roles.weight is None and not table["other_loss"][is_id].any(),
-        tuple(sorted(groups)),
     )
 
 
@@ -245,6 +254,75 @@ def tallies_of(table: Table, measure: Measure) -> dict[Any, Tally]:
     return found
 
 
+JUDGED = ("rows", "sound", "outside", "lost", "accept", "accepted_ood", "accepted_lost")
+"""What is counted of rows that `StandardRows.judged` returns."""
+
+
+def judged_flags() -> dict[str, Expr]:
+    """Return the flags that are counted for `rule_counts_of`, by the names of the counts."""
+    accept = nw.col("accept")
+    own = {name: nw.col(name) for name in ("sound", "outside", "lost", "accept")}
+    accepted = {
+        "accepted_ood": accept & nw.col("outside"),
+        "accepted_lost": accept & nw.col("lost"),
+    }
+    return own | accepted
+
+
+def rule_counts_of(table: Table) -> RuleCounts | None:
+    """Return what a rule accepts, from counts by label or by the values of a column.
+
+    None if some rows have to be looked at more closely, or refused.
+    """
+    counts = {name: table[name].astype(np.int64) for name in JUDGED}
+    rows = counts["rows"]
+    if not rows.sum() or (counts["sound"] < rows).any() or counts["outside"].sum() == rows.sum():
+        return None
+    found = np.array(
+        [
+            [rows - counts["outside"], counts["lost"], counts["outside"]],
+            [
+                counts["accept"] - counts["accepted_ood"],
+                counts["accepted_lost"],
+                counts["accepted_ood"],
+            ],
+        ]
+    )
+    if "label" in table:
+        return _labelled_counts(table["label"].tolist(), found)
+    totals = found[0].sum(axis=1).tolist()
+    sizes = Sizes(totals[0], (totals[2],), (POOLED_NAME,), ())
+    measure = Measure.of_counts(sizes)
+    names = table["by"].tolist() if "by" in table else [None]
+    tallies = {
+        name: tally_of(found[1, :, k], found[0, :, k], measure) for k, name in enumerate(names)
+    }
+    return RuleCounts(sizes, measure, tallies)
+
+
+def _labelled_counts(labels: list[str], found: IntArray) -> RuleCounts | None:
+    """Return the counts of all labels; `found` has shape (all or accepted, mass, label)."""
+    unknown = {ex.NO_FLAG, ex.BAD_FLAG, ex.GROUP, ex.GROUP + ex.BAD_FLAG}
+    if len(labels) > MOST_SETS or unknown & set(labels):
+        return None
+    place = {label: k for k, label in enumerate(labels)}
+    inside = [k for label, k in place.items() if _is_id(label)]
+    sets = sorted(label for label in labels if not _is_id(label))
+    groups = sorted(label for label in labels if label.startswith(ex.GROUP))
+    masses = [found[:, mass, inside].sum(axis=1) for mass in (0, 1)]
+    masses += [found[:, 2, place[label]] for label in sets] or [np.zeros(2, np.int64)]
+    masses += [found[:, mass, place[label]] for mass in (0, 1) for label in groups]
+    total, accepted = np.array(masses).T
+    sizes = Sizes(
+        int(total[0]),
+        tuple(total[2 : 2 + max(len(sets), 1)].tolist()),
+        tuple(sets) or (POOLED_NAME,),
+        tuple(label.removeprefix(ex.GROUP) for label in groups),
+    )
+    measure = Measure.of_counts(sizes)
+    return RuleCounts(sizes, measure, {None: tally_of(accepted, total, measure)})
+
+
 def tally_of(accepted: IntArray, total: IntArray, measure: Measure) -> Tally:
     """Return a tally from masses accepted, and of all rows, as `Measure.rows` counts them."""
     parts = []
@@ -259,23 +337,8 @@ def merged_tallies(parts: Sequence[Mapping[Any, Tally]]) -> dict[Any, Tally]:
     found: dict[Any, Tally] = {}
     for part in parts:
         for group, tally in part.items():
-            found[group] = _added(found[group], tally) if group in found else tally
+            found[group] = found[group] + tally if group in found else tally
     return found
-
-
-def _added(a: Tally, b: Tally) -> Tally:
-    ood = [
-        tuple(x + y for x, y in zip(*pair, strict=True))
-        for pair in (
-            *((a.ood, b.ood), (a.total_ood, b.total_ood)),
-            *((a.groups, b.groups), (a.total_groups, b.total_groups)),
-        )
-    ]
-    return Tally(
-        *(a.id + b.id, ood[0], a.loss + b.loss),
-        *(a.total_id + b.total_id, ood[1], a.total_loss + b.total_loss),
-        *ood[2:],
-    )
 
 
 class _Added:

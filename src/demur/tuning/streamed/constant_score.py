@@ -27,7 +27,9 @@ from demur.core.source import (
     Measure,
     Overview,
     Rows,
+    RuleCounts,
     ScoreSource,
+    Sizes,
     Strip,
     Tally,
 )
@@ -69,6 +71,18 @@ class OneScore:
     def sample(self, rows: int, *, seed: int) -> Rows:
         """Return the rows that were drawn."""
         return self._turned(self._drawn)
+
+    def glimpse(self, rows: int) -> Rows:
+        """Return the rows that were drawn."""
+        return self._turned(self._drawn)
+
+    def sizes(self) -> Sizes:
+        """Return how many rows there are."""
+        return self._overview
+
+    def rule_counts(self, rule: Rule, *, by: str | None = None) -> RuleCounts | None:
+        """Return None: the rows have been looked at before."""
+        return None
 
     def histogram(
         self,
