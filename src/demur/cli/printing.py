@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -361,6 +361,8 @@ class PageContents:
     """Why the page is about a rule near the bounds, not one that meets them."""
     learned: Learned | None = None
     """What makes the scores, if they are learned."""
+    drawn: str | None = None
+    """What to say of the rows, where they are a part of all."""
 
 
 def page_title(data: DataOptions) -> str:
@@ -412,6 +414,10 @@ def write_page(
             learned=contents.learned,
             progress=progress.stage,
         )
+        if contents.drawn is not None:
+            from demur.report.verdict import Caution
+
+            report = replace(report, cautions=(Caution("note", contents.drawn), *report.cautions))
         progress.stage("drawing", 0.95)
         save_file(path, report.to_html)
     return report

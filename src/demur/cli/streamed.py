@@ -13,10 +13,11 @@ import numpy.typing as npt
 from demur._arrays import BoolArray
 from demur.cli.inputs import DataOptions, EngineOptions, ScoreTable
 from demur.cli.output import Progress, caution
-from demur.cli.printing import Points
+from demur.cli.printing import Points, rate
 from demur.cli.saved import opened, work_data
 from demur.cli.tuning_options import HoldoutOptions, ModelOptions, SearchOptions
 from demur.core.drawing import bring
+from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import Sizes
@@ -27,6 +28,8 @@ ROW_BYTES = 600
 """What a row that is brought here takes until a promise is made."""
 PAGE_BYTES = 3000
 """What it takes until a page is drawn."""
+PAGE_ROWS = 100_000
+"""A page of more rows takes minutes, and none of its curves would look different."""
 
 # Columns of brought rows; no file has such names.
 _LOSS, _OOD, _WEIGHT, _GROUP = " loss", " ood", " weight", " group"
@@ -61,6 +64,7 @@ def tune_stream(
     data: DataOptions,
     scores: tuple[str, ...] | None,
     confidence: tuple[str, ...],
+    model: RejectionModel,
     options: ModelOptions,
     search: SearchOptions,
     split: HoldoutOptions,
@@ -71,11 +75,15 @@ def tune_stream(
         Progress("counting rows") as progress,
         opened(engine, data, scores, confidence, progress, about=about, key=split.group) as source,
     ):
-        model = options.one_model()
         train, held = split.parts(source)
         options.check_ood(sum(train.overview().ood_rows), data.ood)
         tuned = tune(
-            train, model, directions=search.directions, ood=search.fpr_of, shape=search.shape
+            train,
+            model,
+            directions=search.directions,
+            search=search.search,
+            ood=search.fpr_of,
+            shape=search.shape,
         )
         point = tuned.point
         if options.prior is not None:
@@ -95,6 +103,13 @@ class BroughtRows:
     rows: ScoreTable
     held: BoolArray | None
     work: Mapping[str, Any]
+    total: int
+    """How many rows there are."""
+
+    @property
+    def count(self) -> int:
+        """How many were brought."""
+        return len(next(iter(self.rows.columns.values())))
 
 
 def bring_rows(
@@ -106,8 +121,9 @@ def bring_rows(
     *,
     what: str,
     row_bytes: int = ROW_BYTES,
+    most: int | None = None,
 ) -> BroughtRows:
-    """Return the rows of DATA, or as many as memory holds, drawn by a hash.
+    """Return the rows of DATA, or as many as memory holds and at most `most`, drawn by a hash.
 
     The same rows whatever the engine. `what` rests on them, and that is said.
     """
@@ -116,15 +132,17 @@ def bring_rows(
         opened(engine, data, scores, confidence, progress, about=4, key=split.group) as source,
     ):
         parts = [part for part in split.parts(source) if part is not None]
-        most = engine.memory // row_bytes
+        fitting = engine.memory // row_bytes
+        most = fitting if most is None else min(most, fitting)
         total = source.overview().rows
         samples = [bring(part, most * part.overview().rows // total) for part in parts]
         work = work_data(source)
     if total > most:
         brought = [sum(part.n_id for part in samples), sum(part.n_ood for part in samples)]
+        more = f": more rows need more --memory, about {row_bytes} bytes each"
         caution(
             f"{what} rests on {brought[0]:,} ID and {brought[1]:,} OOD rows, drawn by a hash of "
-            f"{total:,}: more rows need more --memory, about {row_bytes} bytes each"
+            f"{total:,}{more if most == fitting else ''}"
         )
     tables = [_columns(sample) for sample in samples]
     columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
@@ -142,7 +160,50 @@ def bring_rows(
         [False, True], [len(table[_LOSS]) for table in tables] + [0] * (2 - len(parts))
     )
     rows = ScoreTable(columns, options, (scores,), confidence)
-    return BroughtRows(rows, held if len(parts) == 2 else None, work)
+    return BroughtRows(rows, held if len(parts) == 2 else None, work, total)
+
+
+def added_work(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, for --json, what an engine did in several goes."""
+    work: dict[str, Any] = {}
+    for part in parts:
+        for key, value in part.get("work", {}).items():
+            work[key] = value if isinstance(value, str) else value + work.get(key, 0)
+    return {"work": work}
+
+
+def page_rows(
+    engine: EngineOptions,
+    data: DataOptions,
+    scores: tuple[str, ...],
+    confidence: tuple[str, ...],
+    split: HoldoutOptions,
+    found: StreamTuning | None,
+) -> tuple[BroughtRows, str | None]:
+    """Return the rows that a page is drawn from, and what it has to say of them.
+
+    `found` is the rule that was tuned on all rows, if there is one.
+    """
+    brought = bring_rows(
+        *(engine, data, scores, confidence, split),
+        what="the page",
+        row_bytes=PAGE_BYTES,
+        most=PAGE_ROWS,
+    )
+    if brought.count >= brought.total:
+        return brought, None
+    drawn = (
+        f"The page is drawn from {brought.count:,} of {brought.total:,} rows, chosen by a hash: "
+        "its curves, intervals and other rules are those of these rows."
+    )
+    if found is None:
+        return brought, f"{drawn} That no rule meets the bounds is true of all rows."
+    seen = [
+        f"on all rows it was {title} it has TPR {rate(point.tpr)}, FPR {rate(point.fpr)} and "
+        f"selective risk {rate(point.selective_risk, 5)}"
+        for title, (point, _) in found.points.items()
+    ]
+    return brought, f"{drawn} The rule is the best for all rows: {'; '.join(seen)}."
 
 
 def _columns(sample: Sample) -> dict[str, npt.NDArray[Any]]:

@@ -53,7 +53,7 @@ from demur.cli.resampling import (
     tune_promised,
 )
 from demur.cli.saved import SavedRule, refuse_learned
-from demur.cli.streamed import PAGE_BYTES, bring_rows, refuse_in_stream
+from demur.cli.streamed import StreamTuning, added_work, page_rows, refuse_in_stream, tune_stream
 from demur.cli.tuning_options import (
     HoldoutOptions,
     ModelOptions,
@@ -64,6 +64,7 @@ from demur.cli.tuning_options import (
 )
 from demur.core.program import Number as Bound
 from demur.core.sample import Sample
+from demur.errors import InfeasibleError
 from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.guarantees.splits import Groups
 from demur.report import Report
@@ -272,7 +273,8 @@ def command(
     The page is one file that works offline: the decision, its numbers with intervals, what to
     beware of, what can be promised, and an explorer of all other bounds. Exit code 3: no rule
     meets the bounds; with -o the page shows what is attainable, and the rule that comes nearest.
-    Of more rows than fit in --memory, the page shows as many as do, drawn by a hash.
+    Of more rows than fit in --memory, the rule is that of all, and the page is drawn from 100,000,
+    chosen by a hash.
     """
     if like is not None:
         saved = SavedRule.load(like, scores, confidence)
@@ -284,13 +286,22 @@ def command(
     promise.check(search, resampling, held=split.holdout is not None)
     out.check(inputs=[*data.inputs, *([like] if like else [])])
     work: Mapping[str, Any] = {}
-    if engine.streams(data, folders=False):
+    found: StreamTuning | None = None
+    out_of_reach: InfeasibleError | None = None
+    drawn: str | None = None
+    streams = engine.streams(data, folders=False)
+    if streams:
         refuse_in_stream({"--compare": options.compare or None, "--per-id": per_id})
+        refuse_in_stream({"--grid": search.grid})
         refuse_in_stream({"--id beside --guarantee": promise.guarantee and split.group})
-        brought = bring_rows(
-            *(engine, data, scores, confidence, split), what="the page", row_bytes=PAGE_BYTES
-        )
-        rows, held, work = brought.rows, brought.held, brought.work
+        # The search takes the most time, and its rule is that of all rows.
+        try:
+            found = tune_stream(engine, data, scores, confidence, asked, model, search, split)
+        except InfeasibleError as error:
+            out_of_reach = error
+        brought, drawn = page_rows(engine, data, scores, confidence, split, found)
+        rows, held = brought.rows, brought.held
+        work = brought.work if found is None else added_work(found.work, brought.work)
         listed = None
     else:
         wanted = [scores, *options.compare] if scores else []
@@ -302,6 +313,9 @@ def command(
     train, test = rows.split(names, held)
     model.check_ood(train.n_ood, rows.options.ood)
     tuning, unmet = tune_or_nearest(train, asked, search, as_json=out.as_json)
+    if streams:
+        # Whether a rule meets the bounds is known of all rows.
+        unmet = out_of_reach
     if unmet is not None and out.output is None:
         with infeasible_as_json(out.as_json):
             raise unmet
@@ -328,6 +342,8 @@ def command(
         held_out_ids=None if held is None else rows.ids(listed, ~held),
         command=command_line(data, names, confidence, split),
         unmet=unmet,
+        rule=found.tuned.rule if found is not None and drawn is not None else None,
+        drawn=drawn,
     )
     report = write_page(train, test, tuning, search=search, contents=contents, path=out.path)
     if out.on_stdout:

@@ -45,9 +45,9 @@ from demur.cli.printing import (
 )
 from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids, tune_promised
 from demur.cli.streamed import (
-    PAGE_BYTES,
     StreamTuning,
     bring_rows,
+    page_rows,
     refuse_in_stream,
     tune_stream,
 )
@@ -170,11 +170,10 @@ def command(
     brought = None
     if engine.streams(data):
         needs = {"--per-id": per_id, "--id beside --guarantee": guarantee and split.group}
-        needs |= {"--counts": counts, "--grid": search.grid}
-        refuse_in_stream(needs)
+        refuse_in_stream(needs | {"--counts": counts, "--grid": search.grid})
         if guarantee is None:
             with infeasible_as_json(out.as_json):
-                found = tune_stream(engine, data, scores, confidence, model, search, split)
+                found = tune_stream(engine, data, scores, confidence, asked, model, search, split)
             fresh = {kind: point for kind, (point, _) in found.points.items() if kind == "held out"}
             rule = _described(found.tuned.rule, data, split.group, fresh)
             if report is not None:
@@ -270,9 +269,7 @@ def _page_of_stream(
     path: str,
 ) -> None:
     """Write the page about a rule tuned on all rows, from those that memory holds."""
-    brought = bring_rows(
-        *(engine, data, scores, confidence, split), what="the page", row_bytes=PAGE_BYTES
-    )
+    brought, drawn = page_rows(engine, data, scores, confidence, split, found)
     rows, held = brought.rows, brought.held
     train, test = rows.split(scores, held)
     near, _ = tune_or_nearest(train, found.tuned.model, search, as_json=False)
@@ -280,6 +277,7 @@ def _page_of_stream(
         title=page_title(data),
         command=command_line(data, scores, confidence, split),
         rule=found.tuned.rule,
+        drawn=drawn,
     )
     write_page(train, test, near, search=search, contents=contents, path=path)
     note(f"the report is in {path}")

@@ -117,12 +117,7 @@ class StandardRows:
     ) -> Frame:
         """Return the rows; "side" tells `sides` apart, "label" is the name of the OOD set."""
         roles, schema = self.roles, self.schema
-        if self.draws:
-            weight = None if self.weight is None else number(self.weight, schema)
-            outside = is_ood(roles, schema)
-            for place, draw in enumerate(self.draws):
-                hashed = hashed_columns(roles, schema)
-                frame = drawn_rows(frame, draw, hashed, outside, weight, f"demur_{place}")
+        frame = self._left(frame)
         columns = {
             standard: score(name, sign)
             for standard, name, sign in zip(
@@ -147,6 +142,15 @@ class StandardRows:
                 rows = rows.filter(~missing(nw.col(name)))
         return rows
 
+    def _left(self, frame: Frame) -> Frame:
+        """Return the rows of a frame that the draws leave."""
+        roles, schema = self.roles, self.schema
+        weight = None if self.weight is None else number(self.weight, schema)
+        for place, draw in enumerate(self.draws):
+            hashed, outside = hashed_columns(roles, schema), is_ood(roles, schema)
+            frame = drawn_rows(frame, draw, hashed, outside, weight, f"demur_{place}")
+        return frame
+
     def judged(self, frame: Frame, rule: Rule, *, by: str | None = None) -> Frame:
         """Return flags of what `rule` does with the rows, and whether these can be so judged.
 
@@ -165,7 +169,7 @@ class StandardRows:
             check_names(list(schema), [("by", by)], "the frame")
             columns["by"] = nw.col(by)
         weighed_ = weighed(rule, [nw.col(name) for name in self.scores])
-        rows = frame.select(**columns, known=known, plain=plain)
+        rows = self._left(frame).select(**columns, known=known, plain=plain)
         rows = rows.with_columns(value=weighed_, lost=nw.col("wrong") & ~nw.col("outside"))
         value = nw.col("value")
         within = value <= rule.threshold if rule.tau else value < rule.threshold
