@@ -80,8 +80,9 @@ def _measure(path: Path, options: argparse.Namespace) -> dict[str, Pass]:
     passes = {name: Pass() for name in PASSES}
     for name, found in passes.items():
         setattr(source, name, _watched(getattr(source, name), found))
+    spark = options.engine == "spark"
     if options.kill:
-        source.histogram = _while_one_dies(source.histogram)
+        source.histogram = _while_one_dies(source.histogram, 2.0 if spark else 0.1)
     tuned = dm.tune(source, dm.TprFprModel(0.8, 0.2))
     print(f"{tuned.point}, {tuned.certificate.status}\n")
     return passes
@@ -114,14 +115,15 @@ _lost = 0.0
 """CPU seconds of processes that were killed."""
 
 
-def _while_one_dies(question: Any) -> Any:
-    """Ask a question the first time while a worker process is killed."""
+def _while_one_dies(question: Any, seconds: float) -> Any:
+    """Ask a question the first time while a worker process is killed, after some seconds."""
     import psutil
 
     def workers() -> list[Any]:
         found = psutil.Process().children(recursive=True)
         marks = ("CoarseGrainedExecutorBackend", "multiprocessing.spawn", "multiprocessing-fork")
-        return [one for one in found if any(mark in " ".join(one.cmdline()) for mark in marks)]
+        alive = [one for one in found if one.status() != psutil.STATUS_ZOMBIE]
+        return [one for one in alive if any(mark in " ".join(one.cmdline()) for mark in marks)]
 
     def kill() -> None:
         global _lost
@@ -131,7 +133,7 @@ def _while_one_dies(question: Any) -> Any:
         os.kill(victim.pid, signal.SIGKILL)
         print(f"killed process {victim.pid} after {time.monotonic() - start:.1f} s of a histogram")
 
-    start, killer = 0.0, threading.Timer(2.0, kill)
+    start, killer = 0.0, threading.Timer(seconds, kill)
 
     def ask(*arguments: Any, **options: Any) -> Any:
         nonlocal start

@@ -223,6 +223,52 @@ def test_a_file_of_another_kind_is_named(engine, tmp_path):
         dm.open_source(tmp_path, "s", loss="l", engine=engine)
 
 
+SCORES = np.random.default_rng(6).normal(size=60)
+RARE = {
+    "half": pa.array(SCORES.astype(np.float16)),
+    "flag": pa.array(SCORES > 0),
+    "extremes": pa.array([-(2**63), 2**63 - 1, *range(58)], pa.int64()),
+    "unsigned": pa.array([2**64 - 1, 2**63, *range(58)], pa.uint64()),
+    "dictionary": pa.array(np.round(SCORES, 1)).dictionary_encode(),
+    "short decimal": pa.array([decimal.Decimal(f"{x:.3f}") for x in SCORES], pa.decimal128(7, 3)),
+}
+NO_SCORES = {
+    "instant": pa.array(range(60), pa.timestamp("us")),
+    "date": pa.array(range(60), pa.date32()),
+    "text": pa.array([str(x) for x in SCORES]),
+    "many digits": pa.array([decimal.Decimal(f"{x:.40f}") for x in SCORES], pa.decimal256(60, 40)),
+}
+FILE_READERS = ["duckdb", "polars", "pandas", "pyarrow", "dask"]
+
+
+def rare_source(reader, column, path):
+    pq.write_table(pa.table({"s": column, "l": np.arange(60) % 2}), path)
+    engine = "dask" if reader == "dask" else "duckdb"
+    return dm.open_source(READERS[reader](path), "s", loss="l", engine=engine)
+
+
+@pytest.mark.parametrize("reader", FILE_READERS)
+@pytest.mark.parametrize("kind", RARE)
+def test_rare_types_of_numbers(kind, reader, tmp_path):
+    source = rare_source(reader, RARE[kind], str(tmp_path / "a.parquet"))
+    meant = np.array([float(value) for value in RARE[kind].to_pylist()])
+    seen = source.overview()
+    assert (seen.low[0], seen.high[0]) == (meant.min(), meant.max())
+    for threshold in meant[3:9]:
+        point = dm.evaluate(dm.Rule((1.0,), threshold), source)
+        assert point.accepted_id == (meant <= threshold).sum()
+
+
+# Pandas holds Python's decimals, of any number of digits.
+REFUSED = [(k, r) for k in NO_SCORES for r in FILE_READERS if (k, r) != ("many digits", "pandas")]
+
+
+@pytest.mark.parametrize(("kind", "reader"), REFUSED)
+def test_what_is_no_number_is_refused(kind, reader, tmp_path):
+    with pytest.raises(dm.InvalidInputError, match=r"not numbers|cannot be read"):
+        rare_source(reader, NO_SCORES[kind], str(tmp_path / "a.parquet"))
+
+
 LAKES = {
     "_delta_log/00000000000000000000.json": "Delta Lake",
     "metadata/v1.metadata.json": "Iceberg",

@@ -374,7 +374,7 @@ class FileScan:
         """Refuse files in which a column is missing, or not of the kind that it must be."""
         names = ", ".join(_quoted(glob.escape(file)) for file in self.files)
         found = connection.execute(
-            "SELECT file_name, name, type, converted_type, logical_type "
+            "SELECT file_name, name, type, converted_type, logical_type, precision "
             f"FROM parquet_schema([{names}])"
         ).fetchall()
         self._check_twice(found)
@@ -436,9 +436,13 @@ def _with_nulls(relation: Any, roles: Roles) -> Any:
     return relation.project(f"* REPLACE ({', '.join(known)})")
 
 
-def _parquet_kind(kind: str, converted: str | None, logical: str | None) -> str:
+def _parquet_kind(
+    kind: str, converted: str | None, logical: str | None, precision: int | None
+) -> str:
     """Return the type of a column as numbers are called in Parquet, or what else it means."""
     told = str(logical or converted or "").partition("(")[0].removesuffix("Type").upper()
+    if told == "DECIMAL" and (precision or 0) > _DIGITS:
+        return f"decimals of {precision} digits, of which DuckDB keeps {_DIGITS}"
     if told in ("DECIMAL", "FLOAT16"):
         return "DOUBLE"
     # A time is stored as a whole number, but it is none.
@@ -449,6 +453,8 @@ def _name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+# Decimals of more are read as doubles that are not the nearest ones.
+_DIGITS = 38
 # Arguments whose numbers may be written as flags.
 _FLAGGED = ("loss", "correct")
 # A number as everywhere in demur: no mark between its digits.

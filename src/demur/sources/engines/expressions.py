@@ -63,7 +63,7 @@ class StandardRows:
         """Return how for a narwhals frame, if its columns will do."""
         if missing not in ("error", "drop"):
             raise InvalidInputError(f'missing must be "error" or "drop", got {missing!r}')
-        schema = dict(frame.collect_schema())
+        schema = dict(_schema(frame))
         check_names(list(schema), roles.used(), "the frame")
         roles = matched(roles, list(schema))
         for argument, name in roles.used():
@@ -201,6 +201,16 @@ class StandardRows:
             table["loss"].astype(np.float64),
             table["weight"].astype(np.float64) if self.roles.weight is not None else None,
         )
+
+
+def _schema(frame: Any) -> Any:
+    """Return the types of the columns; refuse those that an engine has none for."""
+    try:
+        return frame.collect_schema()
+    except ValueError as error:
+        raise InvalidInputError(
+            f"the columns cannot be read: {' '.join(str(error).split())}"
+        ) from None
 
 
 def known_frame(frame: Any) -> Any:
