@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
 from decimal import Decimal
+from pathlib import Path
 
 import engines
 import numpy as np
@@ -300,12 +302,16 @@ def test_a_killed_executor_of_spark_changes_nothing(tmp_path):
         "SPARK_HOME": os.path.dirname(pyspark.__file__),
         "PYSPARK_SUBMIT_ARGS": f"{master} pyspark-shell",
     }
-    others = executors()
+    work = Path(environment["SPARK_HOME"]) / "work"
+    others, before = executors(), set(work.glob("app-*"))
     process = applying(tmp_path, "spark", **SPARK, **environment)
     wait_for(process, lambda: len(noted(tmp_path)) >= 2)
     ours = executors() - others
     assert len(ours) == 2
     os.kill(min(ours), signal.SIGKILL)
     out, err = process.communicate()
+    # Executors of such a cluster write where Spark is installed.
+    for folder in set(work.glob("app-*")) - before:
+        shutil.rmtree(folder, ignore_errors=True)
     assert process.returncode == 0, err
     check(tmp_path, rule, json.loads(out))
