@@ -50,8 +50,8 @@ static int has_kinds(const Strips *s)
 
 static int make_kinds(Strips *s)
 {
-    const int kinds = 1 << columns_of(s);
     if (!has_kinds(s)) return 0;
+    const int kinds = 1 << columns_of(s);
     if (MAKE_ROOM(&s->kinds, (size_t)(kinds * s->width))) return -1;
     memset(s->kinds, 0, (size_t)(kinds * s->width) * sizeof *s->kinds);
     for (int kind = 0; kind < kinds; kind++)
