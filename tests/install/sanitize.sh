@@ -8,6 +8,7 @@
 # has its own. DEMUR_CASES sets the length of the property tests.
 set -euo pipefail
 python=$(command -v "${1:-python}")
+python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python")
 root=$(cd "$(dirname "$0")/../.." && pwd)
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
@@ -32,7 +33,7 @@ export PYTHONMALLOC=malloc OPENBLAS_NUM_THREADS=1
 "$python" -c 'from demur._kernels import compiled; assert compiled.AVAILABLE'
 "$python" -m pytest -qq -p no:cacheprovider -k "not numpy" \
   tests/property/test_compiled.py tests/property/test_engines.py tests/property/test_growing.py \
-  tests/property/test_margin.py \
+  tests/property/test_margin.py tests/property/test_boxes.py tests/property/test_all_levels.py \
   tests/property/test_metrics_engines.py tests/property/test_tune_brute_force.py \
   tests/unit/test_engine_boundary.py tests/unit/test_stairs.py tests/unit/test_retune.py \
   tests/unit/test_grid.py
