@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 import demur as dm
 from demur.guarantees import plan, plan_tuning, tune_certified
-from demur.guarantees.bound_tests import FreshCounts, Requirement, Sizes
+from demur.guarantees.bound_tests import FreshCounts, Requirement, SplitSizes
 from demur.guarantees.candidates import LearnedDirections, judge_directions, rows_below
 from demur.guarantees.intervals import rate_lower, rate_upper, risk_upper, sidak
 from demur.guarantees.learned_rules import RankLogistic
@@ -42,7 +42,7 @@ def claims(requirement, sizes):
 
 
 def test_false_claims_on_tpr_and_fpr_are_rare():
-    sizes = Sizes(10, 10, 24, 19)
+    sizes = SplitSizes(10, 10, 24, 19)
     made = claims(Requirement.of(dm.TprFprModel(0.6, 0.3), sizes, 0.1), sizes)
     assert made.any()
     for tpr, fpr in ((0.599, 0.0), (0.599, 0.29), (1.0, 0.301), (0.7, 0.301), (0.5, 0.5)):
@@ -52,7 +52,7 @@ def test_false_claims_on_tpr_and_fpr_are_rare():
 def test_false_claims_on_precision_and_recall_are_rare():
     model = dm.PrecisionRecallModel(0.8, 0.5, ood_prior=0.4)
     slope = 0.6 * 0.2 / (0.4 * 0.8)
-    for sizes in (Sizes(9, 9, 30, 22), Sizes(9, 9, 12, 60)):
+    for sizes in (SplitSizes(9, 9, 30, 22), SplitSizes(9, 9, 12, 60)):
         requirement = Requirement.of(model, sizes, 0.15, 0.8)
         made = claims(requirement, sizes)
         assert made.any()
@@ -64,7 +64,7 @@ def test_false_claims_on_precision_and_recall_are_rare():
 
 
 def test_tightened_bounds_are_proven_when_they_are_met_exactly():
-    sizes = Sizes(60, 60, 140, 140)
+    sizes = SplitSizes(60, 60, 140, 140)
     required = Requirement.of(dm.TprFprModel(0.7, 0.3), sizes, 0.025)
     tpr, fpr = asked(required.tightened(0))
     assert required.proven(FreshCounts(round(tpr * 140), round(fpr * 140)))
@@ -75,20 +75,20 @@ def test_tightened_bounds_are_proven_when_they_are_met_exactly():
     assert 0.3 >= bolder[1] > fpr > safer[1]
     assert required.tightened(-9) == dm.TprFprModel(0.7, 0.3)
     assert required.tightened(50) is None
-    assert replace(required, sizes=Sizes(60, 60, 9, 9)).tightened(0) is None
-    no_bound = Requirement.of(dm.TprFprModel(0, 1), Sizes(5, 0, 5, 0), 0.025)
+    assert replace(required, sizes=SplitSizes(60, 60, 9, 9)).tightened(0) is None
+    no_bound = Requirement.of(dm.TprFprModel(0, 1), SplitSizes(5, 0, 5, 0), 0.025)
     assert no_bound.tightened(2) == dm.TprFprModel(0, 1)
     assert no_bound.proven(FreshCounts(0, 0))
 
 
 def test_precision_bounds_tighten_with_the_margin():
     model = dm.PrecisionRecallModel(0.8, 0.5, ood_prior=0.4)
-    required = Requirement.of(model, Sizes(60, 60, 140, 140), 0.025, 0.7)
+    required = Requirement.of(model, SplitSizes(60, 60, 140, 140), 0.025, 0.7)
     bolder, safer = asked(required.tightened(0)), asked(required.tightened(1))
     assert 0.5 < bolder[1] < safer[1]
     assert 0.8 < bolder[0] < safer[0] < 1
     assert asked(required.tightened(-9))[0] == 0.8
-    free = Requirement.of(replace(model, ood_prior=0), Sizes(6, 0, 14, 0), 0.1, 1)
+    free = Requirement.of(replace(model, ood_prior=0), SplitSizes(6, 0, 14, 0), 0.1, 1)
     assert asked(free.tightened(0))[0] == 0.8
     assert free.proven(FreshCounts(14, 0))
 
@@ -120,7 +120,7 @@ def test_thresholds_come_from_the_test_rows_alone(model, scores):
     learn, test = parts(sample, 0.2, 5)
     assert found.method == "tolerance limits"
     assert (learn.n_id, test.n_id) == (round(0.2 * n), n - round(0.2 * n))
-    assert found.sizes == Sizes(learn.n_id, learn.n_ood, test.n_id, test.n_ood)
+    assert found.sizes == SplitSizes(learn.n_id, learn.n_ood, test.n_id, test.n_ood)
     margins = np.array([c.margin for c in found.candidates])
     assert (np.diff(margins) < 0).all() and len(margins) == 1 if scores == 1 else len(margins) > 1
     weights = 0.04 + np.exp(-(((margins - 0.5) / 1.2) ** 2) / 2)
@@ -163,7 +163,7 @@ def test_where_all_rows_are_needed_their_losses_bound_the_risk():
     assert rows_below(0.8, 14, 0.05) == 14 and 0.8**14 <= 0.05 < 0.8**13
     rng = np.random.default_rng(0)
     test = dm.Sample(rng.normal(size=14), np.arange(14) < 3, ood_scores=rng.normal(9, 1, 60))
-    required = Requirement.of(dm.TprFprModel(0.8, 0.1), Sizes(5, 5, 14, 60), 0.05)
+    required = Requirement.of(dm.TprFprModel(0.8, 0.1), SplitSizes(5, 5, 14, 60), 0.05)
     rules = ((1.0, dm.Rule((1.0,), 0.0)),)
     (found,) = judge_directions(
         LearnedDirections(required, rules, (1.0,), 0.05, 0.4), test, None, 0
@@ -179,7 +179,7 @@ def test_values_of_positive_probability_do_not_break_the_risk():
     values = np.concatenate([np.zeros(1), np.arange(1, 31)])
     shares = np.concatenate([[0.5], np.full(30, 0.5 / 30)])
     risks = np.concatenate([[0.0], np.ones(30)])
-    required = Requirement.of(dm.TprFprModel(0.6, 1), Sizes(5, 0, n, 0), 0.5)
+    required = Requirement.of(dm.TprFprModel(0.6, 1), SplitSizes(5, 0, n, 0), 0.5)
     learned = LearnedDirections(required, ((0.0, dm.Rule((1.0,), 0.0)),), (1.0,), 0.3, level)
     missed = promised = 0
     for _ in range(1500):
@@ -207,7 +207,7 @@ def test_ties_are_seen_on_the_learning_rows_and_take_the_path():
 def test_a_threshold_tied_among_the_test_rows_promises_no_risk():
     learn, test = gaussian(200, 1), gaussian(400, 2)
     rule = dm.tune(learn, MODELS[0]).rule
-    required = Requirement.of(MODELS[0], Sizes(200, 200, 400, 400), 0.05)
+    required = Requirement.of(MODELS[0], SplitSizes(200, 200, 400, 400), 0.05)
     learned = LearnedDirections(required, ((1.0, rule),), (1.0,), 0.026, 0.01)
     (smooth,) = judge_directions(learned, test, None, 0)
     assert smooth.selective_risk < 0.3
@@ -316,7 +316,7 @@ def test_a_bound_on_the_risk_is_tested_like_the_others():
     model = dm.RejectionModel(
         "tpr", [dm.Bound("selective_risk", at_most=0.2), dm.Bound("fpr", at_most=0.3)]
     )
-    sizes = Sizes(10, 10, 20, 16)
+    sizes = SplitSizes(10, 10, 20, 16)
     required = Requirement.of(model, sizes, 0.1)
     for accepted in (8, 20):
         for risk in (0.201, 0.35):

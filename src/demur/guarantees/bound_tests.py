@@ -32,7 +32,7 @@ _ALLOTMENTS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class SplitSizes:
     """Numbers of ID and OOD rows to learn on and to test on."""
 
     learn_id: int
@@ -49,7 +49,7 @@ class Sizes:
     @classmethod
     def of(
         cls, model: RejectionModel, learn: Sample, test: Sample, groups: Sequence[str] = ()
-    ) -> Sizes:
+    ) -> SplitSizes:
         """Count rows, of every set and of every group where the model has bounds of such."""
         sizes = cls(learn.n_id, learn.n_ood, test.n_id, test.n_ood)
         if any(bound.ood_set is not None for bound in model.bounds):
@@ -123,10 +123,10 @@ class BoundTest(Protocol):
     def bound(self) -> Bound:
         """What is to be proven."""
 
-    def proven(self, counts: FreshCounts, sizes: Sizes, delta: float) -> bool:
+    def proven(self, counts: FreshCounts, sizes: SplitSizes, delta: float) -> bool:
         """Return whether counts prove the bound; false by at most delta if it fails."""
 
-    def safer(self, margin: float, tpr: float, sizes: Sizes, delta: float) -> Number | None:
+    def safer(self, margin: float, tpr: float, sizes: SplitSizes, delta: float) -> Number | None:
         """Return the value to learn under so that the test is passed with margin.
 
         The margin is in standard errors, `tpr` is what is asked of the TPR. None when no counts
@@ -142,12 +142,12 @@ class TprTest:
     which: int | None = None
     """The group of ID rows, None for all of them."""
 
-    def proven(self, counts: FreshCounts, sizes: Sizes, delta: float) -> bool:
+    def proven(self, counts: FreshCounts, sizes: SplitSizes, delta: float) -> bool:
         """Look at the ID rows."""
         _, tested = sizes.own(self.which)
         return rate_lower(counts.own(self.which), tested, delta) >= float(self.bound.value)
 
-    def safer(self, margin: float, tpr: float, sizes: Sizes, delta: float) -> float | None:
+    def safer(self, margin: float, tpr: float, sizes: SplitSizes, delta: float) -> float | None:
         """Ask for what the test needs, and the margin."""
         bound = float(self.bound.value)
         if bound == 0:
@@ -168,14 +168,14 @@ class FprTest:
     which: int | None = None
     """The OOD set, None for all of them."""
 
-    def proven(self, counts: FreshCounts, sizes: Sizes, delta: float) -> bool:
+    def proven(self, counts: FreshCounts, sizes: SplitSizes, delta: float) -> bool:
         """Look at the OOD rows."""
         bound = float(self.bound.value)
         # A set without rows has shown nothing.
         _, tested = sizes.ood(self.which)
         return bound == 1 or rate_upper(counts.foreign(self.which), tested, delta) <= bound
 
-    def safer(self, margin: float, tpr: float, sizes: Sizes, delta: float) -> float | None:
+    def safer(self, margin: float, tpr: float, sizes: SplitSizes, delta: float) -> float | None:
         """Ask for what the test needs, and the margin."""
         bound = float(self.bound.value)
         if bound == 1:
@@ -200,7 +200,7 @@ class RiskTest:
     which: int | None = None
     """The group of ID rows, None for all of them."""
 
-    def proven(self, counts: FreshCounts, sizes: Sizes, delta: float) -> bool:
+    def proven(self, counts: FreshCounts, sizes: SplitSizes, delta: float) -> bool:
         """Look at the losses of the accepted ID rows."""
         losses = counts.losses if self.which is None else counts.groups[self.which]
         if losses is None:
@@ -208,7 +208,7 @@ class RiskTest:
         most = risk_upper(losses, delta, max_loss=self.max_loss, rng=self.rng)
         return most <= float(self.bound.value)
 
-    def safer(self, margin: float, tpr: float, sizes: Sizes, delta: float) -> float | None:
+    def safer(self, margin: float, tpr: float, sizes: SplitSizes, delta: float) -> float | None:
         """Ask for what the test of a share of errors needs, and the margin."""
         scale = 1.0 if self.max_loss is None else float(self.max_loss)
         bound = float(self.bound.value) / scale
@@ -251,11 +251,11 @@ class PrecisionTest:
         near = round(tpr * sizes.test_id)
         return max(made, key=lambda one: one._accepted_ood_allowed(near, sizes, given.delta))
 
-    def proven(self, counts: FreshCounts, sizes: Sizes, delta: float) -> bool:
+    def proven(self, counts: FreshCounts, sizes: SplitSizes, delta: float) -> bool:
         """Look at both sides."""
         return counts.foreign(self.which) <= self._accepted_ood_allowed(counts.id, sizes, delta)
 
-    def safer(self, margin: float, tpr: float, sizes: Sizes, delta: float) -> Number | None:
+    def safer(self, margin: float, tpr: float, sizes: SplitSizes, delta: float) -> Number | None:
         """Shift the slope by standard errors of ``FPR - slope * TPR``."""
         if math.isinf(self.slope):
             return self.bound.value
@@ -274,7 +274,7 @@ class PrecisionTest:
         precision = (1 - self.prior) / (1 - self.prior + self.prior * safe)
         return max(precision, float(self.bound.value))
 
-    def _accepted_ood_allowed(self, accepted_id: int, sizes: Sizes, delta: float) -> int:
+    def _accepted_ood_allowed(self, accepted_id: int, sizes: SplitSizes, delta: float) -> int:
         """Return the most accepted OOD rows that still prove the precision, -1 for none."""
         _, tested = sizes.ood(self.which)
         if math.isinf(self.slope):
@@ -300,7 +300,7 @@ def fpr_slope(bound: Bound, prior: float) -> float:
 class Setting:
     """What tests are made for."""
 
-    sizes: Sizes
+    sizes: SplitSizes
     delta: float
     prior: float = 0.0
     expected_tpr: float = 1.0
@@ -346,7 +346,7 @@ class Requirement:
     """The bounds of a model, that fresh counts prove, or not."""
 
     model: RejectionModel
-    sizes: Sizes
+    sizes: SplitSizes
     delta: float
     tests: tuple[BoundTest, ...]
     """In the order of the model's bounds."""
@@ -359,7 +359,7 @@ class Requirement:
     def of(
         cls,
         model: RejectionModel,
-        sizes: Sizes,
+        sizes: SplitSizes,
         delta: float,
         expected_tpr: float = 1.0,
         *,

@@ -46,7 +46,7 @@ from demur.core.program import Number
 from demur.core.rates import OperatingPoint, accepted_rows, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.guarantees.bound_tests import FreshCounts, Requirement, Sizes, fpr_slope
+from demur.guarantees.bound_tests import FreshCounts, Requirement, SplitSizes, fpr_slope
 from demur.guarantees.intervals import (
     Interval,
     cost_range,
@@ -253,7 +253,7 @@ def learn_directions(
     learner: Learner,
     model: RejectionModel,
     plain: Rule,
-    sizes: Sizes,
+    sizes: SplitSizes,
     delta: float,
     set_names: Sequence[str],
 ) -> LearnedDirections | None:
@@ -281,7 +281,7 @@ def _levels(model: RejectionModel, delta: float) -> tuple[float, float, float]:
 
 
 def _requirement(
-    model: RejectionModel, sizes: Sizes, delta: float, set_names: Sequence[str], scores: int
+    model: RejectionModel, sizes: SplitSizes, delta: float, set_names: Sequence[str], scores: int
 ) -> Requirement:
     tpr, fpr, _ = _levels(model, delta)
     typical = 1.0 if scores == 1 else _TYPICAL_SHARE
@@ -290,7 +290,11 @@ def _requirement(
 
 
 def _as_rates(
-    learner: Learner, model: RejectionModel, sizes: Sizes, delta: float, set_names: Sequence[str]
+    learner: Learner,
+    model: RejectionModel,
+    sizes: SplitSizes,
+    delta: float,
+    set_names: Sequence[str],
 ) -> RejectionModel:
     """Return bounds on TPR and FPR that imply the model's, the best ones on the learning rows."""
     recall = max(float(bound.value) for bound in model.bounds if bound.quantity == "tpr")
@@ -324,7 +328,7 @@ def _as_rate(bound: Bound, tpr: float, prior: float) -> Bound:
     return bound
 
 
-def _tied(learner: Learner, rule: Rule, tpr: float, sizes: Sizes) -> bool:
+def _tied(learner: Learner, rule: Rule, tpr: float, sizes: SplitSizes) -> bool:
     """Return whether ties near the threshold may hold more than a fraction of a test row each."""
     combined = learner.combined(rule)
     n = len(combined)

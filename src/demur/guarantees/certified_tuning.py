@@ -47,7 +47,7 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample, warn_of_mistakes
 from demur.core.wording import bound_text, formula
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.guarantees.bound_tests import Requirement, Sizes, asked_text, refuse_unprovable
+from demur.guarantees.bound_tests import Requirement, SplitSizes, asked_text, refuse_unprovable
 from demur.guarantees.candidates import (
     Candidate,
     Tester,
@@ -117,7 +117,7 @@ class CertifiedTuning:
     """What the rule did on the test rows; not a promise."""
     candidates: tuple[Candidate, ...]
     """In the order tested; empty where the model has costs, and one rule is learned."""
-    sizes: Sizes
+    sizes: SplitSizes
     method: Literal["tolerance limits", "path", "one rule"] = "path"
     """How thresholds were found: on the test rows, with the rules, or of one rule learned."""
     caveat: str = OOD_CAVEAT
@@ -208,7 +208,7 @@ def tune_certified(
     elif groups is not None:
         refuse_repeated(sample, groups, 'keep one row of each id, or ask for per_id="draw"')
     learn, test = split(sample, _shares(sample, model, learn_share), splitting)
-    sizes = Sizes.of(model, learn, test, sample.groups)
+    sizes = SplitSizes.of(model, learn, test, sample.groups)
     tester = Tester(test, model, max_loss, int(shuffling.integers(2**32)))
     if model.cost is not None and not model.bounds:
         rule = tune(learn, model, directions=directions, search=search, shape=shape).rule
@@ -334,7 +334,9 @@ def _with_all_rows(learner: Learner, requirement: Requirement) -> OperatingPoint
     return evaluate(safest, learner.rows)
 
 
-def _bounded_cost(rule: Rule, tester: Tester, confidence: float, sizes: Sizes) -> CertifiedTuning:
+def _bounded_cost(
+    rule: Rule, tester: Tester, confidence: float, sizes: SplitSizes
+) -> CertifiedTuning:
     """Bound the cost of a rule learned on the other rows: one rule keeps the whole level."""
     model = tester.model
     promise = certify(

@@ -16,7 +16,7 @@ from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.bound_tests import (
     FreshCounts,
     Requirement,
-    Sizes,
+    SplitSizes,
     asked_text,
     is_provable,
     rate_bounds,
@@ -311,7 +311,7 @@ def shortage(
     )
 
 
-def _rates_text(point: OperatingPoint, sizes: Sizes, asked: RejectionModel) -> str:
+def _rates_text(point: OperatingPoint, sizes: SplitSizes, asked: RejectionModel) -> str:
     of = " in the worst set" if sizes.test_sets else ""
     groups = (
         f", {b.quantity.replace('_', ' ')}{whose(b)} {value_at(point, b):.4g}"
@@ -321,7 +321,7 @@ def _rates_text(point: OperatingPoint, sizes: Sizes, asked: RejectionModel) -> s
     return f"tpr {point.tpr:.4g} and fpr {_worst_fpr(point, sizes):.4g}{of}{''.join(groups)}"
 
 
-def _worst_fpr(point: OperatingPoint, sizes: Sizes) -> float:
+def _worst_fpr(point: OperatingPoint, sizes: SplitSizes) -> float:
     """Return the FPR that counts: where bounds are of sets, the largest."""
     return max(point.fpr_by_set.values()) if sizes.test_sets else point.fpr
 
@@ -411,7 +411,7 @@ def _scaled(requirement: Requirement, rates: _PlannedRates) -> tuple[float, floa
     return math.ceil(high * sizes.test_id), math.ceil(high * sizes.test_ood)
 
 
-def enlarged(sizes: Sizes, times: float) -> Sizes:
+def enlarged(sizes: SplitSizes, times: float) -> SplitSizes:
     """Return so many times the rows to test on."""
     return replace(
         sizes,
@@ -422,7 +422,7 @@ def enlarged(sizes: Sizes, times: float) -> Sizes:
     )
 
 
-def _a_little_worse(rates: _PlannedRates, sizes: Sizes) -> FreshCounts:
+def _a_little_worse(rates: _PlannedRates, sizes: SplitSizes) -> FreshCounts:
     def count(rate: float, rows: int, sign: int) -> int:
         worse = rate + sign * 1.6 * math.sqrt(rate * (1 - rate) / max(rows, 1))
         rounded = math.floor(worse * rows) if sign < 0 else math.ceil(worse * rows)
@@ -452,7 +452,7 @@ def _all_rows(needed_test: float, learned: int, tested: int) -> float:
     return float(max(math.ceil(needed_test * (learned + tested) / tested), learned + tested))
 
 
-def _more(id_rows: float, ood_rows: float, sizes: Sizes) -> tuple[float, float]:
+def _more(id_rows: float, ood_rows: float, sizes: SplitSizes) -> tuple[float, float]:
     """Return numbers of rows, larger than those that did not suffice on one side at least."""
     there = sizes.learn_id + sizes.test_id, sizes.learn_ood + sizes.test_ood
     if id_rows > there[0] or ood_rows > there[1] or math.isnan(id_rows + ood_rows):
