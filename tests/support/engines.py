@@ -130,8 +130,15 @@ def spark():
 def dask_frame(table, partitions=5):
     """Return a table as a Dask DataFrame."""
     import dask.dataframe as dd
+    import pandas as pd
+    import pyarrow as pa
 
-    return dd.from_pandas(table.to_pandas(), npartitions=partitions, sort=False)
+    def kept(kind):
+        # Of other decimals pandas makes objects, and Dask text of these.
+        return pd.ArrowDtype(kind) if pa.types.is_decimal(kind) else None
+
+    frame = table.to_pandas(types_mapper=kept)
+    return dd.from_pandas(frame, npartitions=partitions, sort=False)
 
 
 @contextmanager

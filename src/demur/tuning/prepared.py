@@ -35,6 +35,9 @@ FEW = 1500
 """Up to this many rows, looking at all pairs of them is faster than searching all bounds."""
 LAZY = 5_000
 """From so many rows on, a tree that serves one search grows where it is looked at."""
+WIDE = 20_000
+"""Scores that span so many times their middle 80 % get a whole tree: a box of them holds parts of
+most cells, which would all have to grow."""
 MANY = 1_000_000
 """From so many on, most rows are merged before a search by engines whose trees do not grow so."""
 
@@ -264,8 +267,9 @@ class Prepared:
 
     def _tree_of(self, parts: tuple[Part, ...], frame: Frame) -> Any:
         masses = self._masses(parts)
-        lazily = self._for_one_call and len(self.points.scores) >= LAZY
-        return self.engine.prepare(self.points.scores, *masses, frame=frame, lazily=lazily)
+        scores = self.points.scores
+        lazily = self._for_one_call and len(scores) >= LAZY and not _spans_decades(scores)
+        return self.engine.prepare(scores, *masses, frame=frame, lazily=lazily)
 
     def _masses(
         self, parts: tuple[Part, ...]
@@ -396,6 +400,13 @@ def as_prepared(
     if ood is not None and ood != source.ood:
         raise InvalidInputError(f"the sample was prepared with ood={source.ood!r}, not {ood!r}")
     return source
+
+
+def _spans_decades(scores: FloatArray) -> bool:
+    """Return whether some of the rows, evenly drawn, span far more than their middle."""
+    some = scores[:: max(1, len(scores) // 2000)]
+    low, high = np.quantile(some, (0.1, 0.9), axis=0)
+    return bool((np.ptp(some, axis=0) > WIDE * (high - low)).any())
 
 
 def spread(scores: FloatArray, id_mass: IntArray) -> FloatArray:

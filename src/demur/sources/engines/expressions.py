@@ -207,6 +207,9 @@ def _schema(frame: Any) -> Any:
     """Return the types of the columns; refuse those that an engine has none for."""
     try:
         return frame.collect_schema()
+    except nw.exceptions.NarwhalsError:
+        # What an engine says of its files is told by its source.
+        raise
     except ValueError as error:
         raise InvalidInputError(
             f"the columns cannot be read: {' '.join(str(error).split())}"
