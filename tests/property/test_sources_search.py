@@ -120,7 +120,7 @@ def test_both_engines(engine, monkeypatch):
 def test_what_a_source_cannot_do():
     sample = dm.Sample([[0, 1], [1, 0]], [0, 1])
     with pytest.raises(dm.InvalidInputError, match="Grid needs a Sample"):
-        dm.tune(ArraySource(sample), dm.TprFprModel(0.5), search=dm.Grid(10))
+        dm.frontier(ArraySource(sample), search=dm.Grid(10))
     with pytest.raises(dm.InvalidInputError, match="must be a Sample or a ScoreSource, got list"):
         dm.tune([1, 2], dm.TprFprModel(0.5))
     with pytest.raises(dm.InvalidInputError, match="by needs a source"):

@@ -7,7 +7,7 @@ the paper's grid of angles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -155,8 +155,8 @@ def _found(
     columns = prepared.sample.columns
     if shape == "box":
         finder = BoxFinder(prepared)
-        box, certificate = finder.find(program, _as_exact(search))
-        again = lambda p, how: finder.masses(p, _as_exact(how))  # noqa: E731
+        box, certificate = finder.find(program, as_exact(search))
+        again = lambda p, how: finder.masses(p, as_exact(how))  # noqa: E731
         boxed = None if box is None else BoxRule.of_limits(box.limits, columns)
         return _Found(boxed, _accepted(box) or (0, 0, 0), certificate, again)
     allowed = _allowed(directions, search)
@@ -203,7 +203,7 @@ def find_rule(
     model.check_rows(totals)
     program = model.program(totals)
     if shape == "box":
-        box, _ = BoxFinder(prepared).find(program, _as_exact(search))
+        box, _ = BoxFinder(prepared).find(program, as_exact(search))
         return None if box is None else BoxRule.of_limits(box.limits, prepared.sample.columns)
     line, _ = _find(prepared, program, _allowed(directions, search), search)
     if line is None:
@@ -251,9 +251,10 @@ def _tune_source(
         raise InvalidInputError(
             f"source must be a Sample or a ScoreSource, got {type(source).__name__}"
         )
-    if isinstance(search, Grid):
-        raise InvalidInputError("search: Grid needs a Sample; a source is searched by Exact()")
-    allowed = DIRECTION_SETS[str(directions or "nonneg")]
+    if len(source.score_names) == 1:
+        # There is but one angle.
+        search = as_exact(search)
+    allowed = _allowed(directions, search)
     return tune_source(source, model, allowed, search, ood=ood or "pooled", shape=shape)
 
 
@@ -300,7 +301,8 @@ def _search_axes(
     return line, SearchCertificate("optimal", bound)
 
 
-def _as_exact(search: Exact | Grid) -> Exact:
+def as_exact(search: Exact | Grid) -> Exact:
+    """Return how all directions are searched, or all limits."""
     # Boxes are not searched by angles, which was refused.
     return search if isinstance(search, Exact) else _EXACT
 
@@ -435,14 +437,20 @@ def search_exact(
 def search_grid(
     prepared: Prepared, program: Program, allowed: DirectionSet, angles: int
 ) -> Line | None:
-    """Return the best line over equidistant angles (the paper's algorithm).
+    """Return the best line over equidistant angles (the paper's algorithm)."""
+    return search_directions(prepared, program, grid_directions(allowed, angles))
+
+
+def search_directions(
+    prepared: Prepared, program: Program, directions: Sequence[Direction]
+) -> Line | None:
+    """Return the best line over some directions.
 
     The engine says which directions attain the optimum; these are swept for their thresholds.
     """
     points = prepared.points.present()
     bounds = LinearParts.of(program, points)
     lines: list[Line] = []
-    directions = grid_directions(allowed, angles)
     found = prepared.directions(program, np.array(directions))
     optima = np.column_stack([found.id, found.ood, found.loss])
     attained = np.flatnonzero(optima[:, 0] > 0)

@@ -292,7 +292,6 @@ def command(
     streams = engine.streams(data, folders=False)
     if streams:
         refuse_in_stream({"--compare": options.compare or None, "--per-id": per_id})
-        refuse_in_stream({"--grid": search.grid})
         refuse_in_stream({"--id beside --guarantee": promise.guarantee and split.group})
         # The search takes the most time, and its rule is that of all rows.
         try:

@@ -170,7 +170,7 @@ def command(
     brought = None
     if engine.streams(data):
         needs = {"--per-id": per_id, "--id beside --guarantee": guarantee and split.group}
-        refuse_in_stream(needs | {"--counts": counts, "--grid": search.grid})
+        refuse_in_stream(needs | {"--counts": counts})
         if guarantee is None:
             with infeasible_as_json(out.as_json):
                 found = tune_stream(engine, data, scores, confidence, asked, model, search, split)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from demur.core.source import Measure, Overview, Rows, Strip
 from demur.errors import DemurError
 from demur.tuning.prepared import Prepared, prepare
 from demur.tuning.result import Direction, DirectionSet, Exact
-from demur.tuning.tune import search_exact
+from demur.tuning.tune import search_directions, search_exact
 
 # Bytes that a fetched row takes in the last search, and a cell of the histogram in the first.
 _ROW_BYTES = 200
@@ -97,8 +98,9 @@ def guess(
     allowed: DirectionSet,
     measure: Measure,
     ood: str,
+    directions: Sequence[Direction] | None = None,
 ) -> Guess:
-    """Tune on the sample, and on its two halves for other directions."""
+    """Tune on the sample, and on its two halves for other directions; of `directions` if given."""
     strips: list[Strip] = []
     risk: float | None = None
     parts = [] if sample is None or sample.n_scores == 1 else [sample, *_halves(sample)]
@@ -106,7 +108,10 @@ def guess(
         prepared = prepare(part, ood="worst" if ood == "worst" else "pooled")
         try:
             program = model.program(prepared.points.totals)
-            line, _ = search_exact(prepared, program, allowed, Exact(budget=20_000))
+            if directions is None:
+                line, _ = search_exact(prepared, program, allowed, Exact(budget=20_000))
+            else:
+                line = search_directions(prepared, program, directions)
         except DemurError:
             # A part may lack what the model needs.
             continue

@@ -220,6 +220,16 @@ class Lines:
             (high[0] + reach[0], high[1] + reach[1]),
         )
 
+    def along(self, direction: Sequence[float]) -> Zone:
+        """Return the zone of all half-planes of one direction, whose weights are not negative."""
+        chart = 0 if direction[0] >= direction[1] else 1
+        t = direction[1 - chart] / direction[chart]
+        around = (t * (1 - LINE_EPS), min(1.0, t * (1 + LINE_EPS)))
+        whole = self.root(chart)
+        # No half-plane of the direction reaches beyond the ends at t = 0 and t = 1.
+        low, high = min(whole.low), max(whole.high)
+        return Zone(chart, around, (low, low), (high, high))
+
     def part(self, chart: int, items: IntArray) -> Items:
         """Return some items as lines of a chart."""
         u0, u1 = (end.take(items) for end in self._ranges[chart])

@@ -43,7 +43,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -64,20 +63,25 @@ from demur.core.source import Histogram, Measure, Overview, ScoreSource
 from demur.errors import InvalidInputError
 from demur.tuning.boxes import Box
 from demur.tuning.operating_points import Line
-from demur.tuning.prepared import Prepared, spread
+from demur.tuning.prepared import Prepared, prepare, spread
 from demur.tuning.result import (
     DIRECTION_SETS,
+    Direction,
     DirectionSet,
     Exact,
+    Grid,
     SearchCertificate,
     Shape,
     Tuning,
+    grid_directions,
     infeasible_error,
+    warn_of_units,
 )
 from demur.tuning.streamed.cells import (
     CellGrid,
     Layers,
     Layout,
+    Signs,
     build,
     cloud,
     first_and_last,
@@ -91,6 +95,7 @@ from demur.tuning.streamed.close_up import CloseUp
 from demur.tuning.streamed.plan import StreamPlan, as_sample, bins_for, guess
 from demur.tuning.streamed.search import (
     BoxJudge,
+    Lines,
     Opened,
     best_known,
     best_of,
@@ -98,7 +103,13 @@ from demur.tuning.streamed.search import (
     known,
     open_cells,
 )
-from demur.tuning.tune import preferred, search_exact, search_one_score
+from demur.tuning.tune import (
+    as_exact,
+    preferred,
+    search_directions,
+    search_exact,
+    search_one_score,
+)
 
 if TYPE_CHECKING:
     from demur.tuning.streamed.constant_score import FlatStream
@@ -115,7 +126,7 @@ def tune_source(
     source: ScoreSource,
     model: RejectionModel,
     allowed: DirectionSet,
-    search: Exact,
+    search: Exact | Grid,
     *,
     ood: Literal["pooled", "worst"] = "pooled",
     plan: StreamPlan | None = None,
@@ -124,7 +135,7 @@ def tune_source(
     """Return what `demur.tune` returns for the same rows in memory."""
     if model.every_set:
         ood = "worst"
-    stream = _streamed(source, model, allowed, ood, plan, shape)
+    stream = _streamed(source, model, allowed, search, ood, plan, shape)
     model.check_rows(stream.totals)
     look = _looking(stream, allowed, shape)
     line, certificate = look(model.program(stream.totals), search)
@@ -132,7 +143,7 @@ def tune_source(
         nothing = no_points(len(source.score_names), stream.totals)
 
         def find(program: Program) -> tuple[int, int, int] | None:
-            other, _ = look(program, Exact())
+            other, _ = look(program, Exact() if isinstance(search, Exact) else search)
             return None if other is None else (other.id, other.ood, other.loss)
 
         causes = [mistake.text for part in _told_apart(stream) for mistake in likely_mistakes(part)]
@@ -140,6 +151,10 @@ def tune_source(
         raise infeasible_error(model, nothing, find, causes=causes, kind=kind)
     for part in _told_apart(stream):
         warn_of_mistakes(part, model, stacklevel=4)
+        if isinstance(search, Grid):
+            drawn_part = prepare(part)
+            swept = grid_directions(allowed, search.angles)
+            warn_of_units(drawn_part.points.scores, drawn_part.spread, swept, stacklevel=4)
     rule = (
         BoxRule.of_limits(line.limits, source.columns)
         if isinstance(line, Box)
@@ -155,17 +170,20 @@ def tune_source(
 
 def _looking(
     stream: Streamed | FlatStream, allowed: DirectionSet, shape: Shape
-) -> Callable[[Program, Exact], tuple[Line | Box | None, SearchCertificate]]:
+) -> Callable[[Program, Exact | Grid], tuple[Line | Box | None, SearchCertificate]]:
     """Return what finds the best rule of a shape for a program."""
+    if isinstance(stream, Streamed) and stream.directions is not None:
+        return lambda program, _: stream.find_on_grid(program)
     if shape == "box" and isinstance(stream, Streamed):
-        return partial(find_box, stream)
-    return lambda program, search: stream.find(program, allowed, search)
+        return lambda program, search: find_box(stream, program, as_exact(search))
+    return lambda program, search: stream.find(program, allowed, as_exact(search))
 
 
 def _streamed(
     source: ScoreSource,
     model: RejectionModel,
     allowed: DirectionSet,
+    search: Exact | Grid,
     ood: Literal["pooled", "worst"],
     plan: StreamPlan | None,
     shape: Shape,
@@ -174,6 +192,12 @@ def _streamed(
     from demur.tuning.streamed.constant_score import FlatStream, varying_score
 
     column = varying_score(source.overview())
+    if isinstance(search, Grid):
+        swept = grid_directions(allowed, search.angles)
+        # Beside a score that never changes, that score alone takes all rows or none.
+        if column is not None:
+            swept = [one for one in swept if one[column]] or swept
+        return Streamed(source, [model], allowed, ood=ood, plan=plan, directions=swept)
     if column is None or shape == "box":
         return Streamed(source, [model], allowed, ood=ood, plan=plan)
     return FlatStream(source, [model], allowed, column, ood=ood, plan=plan)
@@ -219,8 +243,9 @@ class Streamed:
         *,
         ood: Literal["pooled", "worst"] = "pooled",
         plan: StreamPlan | None = None,
+        directions: Sequence[Direction] | None = None,
     ) -> None:
-        self.source, self.ood = source, ood
+        self.source, self.ood, self.directions = source, ood, directions
         self.overview: Overview = source.overview()
         self.plan = plan or StreamPlan.of(
             self.overview.rows, len(source.score_names), source.memory
@@ -234,7 +259,7 @@ class Streamed:
             grouped=any(bound.group for model in models for bound in model.bounds),
         )
         self.layout = Layout.of(measure)
-        hints = [guess(self.sample, model, allowed, measure, ood) for model in models]
+        hints = [guess(self.sample, model, allowed, measure, ood, directions) for model in models]
         self.measure = replace(measure, price=max(hint.price for hint in hints))
         strips = [strip for hint in hints for strip in hint.strips]
         bins = bins_for(drawn, self.plan.bins)
@@ -266,6 +291,33 @@ class Streamed:
             if found is not None:
                 return found
         return self._search(program, self._refined(opened, bound), search)
+
+    def find_on_grid(self, program: Program) -> tuple[Line | None, SearchCertificate]:
+        """Return the best line over the directions of a grid; None if none meets the bounds.
+
+        As `find`, but a box of half-planes is one direction, and the best known is of one of them.
+        """
+        self.layers.forget_finer()
+        by_signs = _by_signs(self.directions or ())
+        found = [best_of(program, self.layout, table_of(profile)) for profile in self._profiles]
+        if not any(found):
+            found = [self._corners(program, *one) for one in by_signs.items()]
+        found += [known(program, 0, 0, 0)] if program.reject_all else []
+        bound = BoxJudge(program, self.measure.price, best_known(program, found), self.layout)
+        pyramid = build(self.grid)
+        zones = {
+            signs: [Lines(pyramid, signs).along(direction) for direction in turned_]
+            for signs, turned_ in by_signs.items()
+        }
+        opened = self._refined(open_cells(pyramid, bound, self.plan, zones), bound)
+        rows = self.layers.fetch(opened.pyramid.grid, opened.marked)
+        lines = []
+        for signs, turned_ in by_signs.items():
+            points = cloud(opened.pyramid, opened.met, rows, signs, self.totals)
+            line = search_directions(self.prepared(points), program, turned_)
+            if line is not None:
+                lines.append(turned(line, signs))
+        return preferred(lines, program), SearchCertificate("grid")
 
     def _search(
         self, program: Program, opened: Opened, search: Exact
@@ -311,15 +363,25 @@ class Streamed:
 
     def _corner_look(self, program: Program, quarter: int) -> Best | None:
         """Return the best half-plane on the corners of cells, which look no better than rows."""
+        found = self._coarse(SIGNS[quarter]).search(program, _NONNEG)
+        return known(program, found.id, found.ood, found.loss) if len(found.v) else None
+
+    def _corners(
+        self, program: Program, signs: Signs, directions: Sequence[Direction]
+    ) -> Best | None:
+        """Return the same for some directions."""
+        line = search_directions(self._coarse(signs), program, directions)
+        return None if line is None else known(program, line.id, line.ood, line.loss)
+
+    def _coarse(self, signs: Signs) -> Prepared:
+        """Return corners of cells that stand for all rows."""
         pyramid = build(self.grid)
         level = int(np.argmax(np.diff(pyramid.level) <= _FIRST_LOOK))
         met = np.arange(pyramid.root + 1) >= pyramid.level[level + 1]
         if level == len(pyramid.level) - 2:
             met[:] = False
         nothing = no_points(2, self.totals)
-        points = cloud(pyramid, met, nothing, SIGNS[quarter], self.totals)
-        found = self.prepared(points).search(program, _NONNEG)
-        return known(program, found.id, found.ood, found.loss) if len(found.v) else None
+        return self.prepared(cloud(pyramid, met, nothing, signs, self.totals))
 
     def _close_up(self) -> CloseUp:
         sample = self.sample
@@ -336,6 +398,15 @@ class Streamed:
         """Return points ready to be searched."""
         sample = self.sample or Sample(np.zeros((1, 2)), np.zeros(1))
         return Prepared(sample, points, self.ood, engine(), _spread=self._scale)
+
+
+def _by_signs(directions: Sequence[Direction]) -> dict[Signs, list[Direction]]:
+    """Return directions by their signs, and without them."""
+    found: dict[Signs, list[Direction]] = {}
+    for direction in directions:
+        signs = tuple(-1 if weight < 0 else 1 for weight in direction)
+        found.setdefault((signs[0], signs[1]), []).append((abs(direction[0]), abs(direction[1])))
+    return found
 
 
 def _totals(counted: Histogram, overview: Overview, measure: Measure) -> Totals:
