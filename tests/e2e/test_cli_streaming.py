@@ -67,8 +67,15 @@ def test_large_files_stream_by_themselves(lake):
     here = tuned(lake, "big.parquet", *columns, *BOUNDS[:2])
     there = tuned(lake, "big.parquet", *columns, *BOUNDS[:2], "--memory", "100MB")
     assert same_point(here, there)
-    done = run(lake, "tune", "big.parquet", *columns, *BOUNDS[:2], "--memory", "100MB", "--grid", 9)
-    assert done.returncode == 2 and "--grid needs the rows in memory" in done.stderr
+    coarse = [*columns, *BOUNDS[:2], "--grid", "9"]
+    here = tuned(lake, "big.parquet", *coarse)
+    assert same_point(here, tuned(lake, "big.parquet", *coarse, "--memory", "100MB"))
+
+
+def test_a_grid_of_angles_is_the_same_where_the_rows_are(lake):
+    here = tuned(lake, "all.parquet", *COLUMNS, *BOUNDS, "--grid", "45")
+    for way in (["lake"], ["all.parquet", "--engine", "duckdb"]):
+        assert same_point(tuned(lake, *way, *COLUMNS, *BOUNDS, "--grid", "45"), here), way
 
 
 def test_confidences_prior_and_output(lake):
