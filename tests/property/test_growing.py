@@ -112,6 +112,7 @@ def test_the_rule_and_its_certificate_are_those_of_a_grown_tree(bits, monkeypatc
         model = random_model(rng, sample)
         options = options_of(rng, model)
         monkeypatch.setattr(prepared, "LAZY", 0)
+        monkeypatch.setattr(prepared, "WIDE", float("inf"))
         found = tuned(sample, model, options)
         monkeypatch.setattr(prepared, "LAZY", NEVER)
         expected = tuned(sample, model, options)

@@ -405,8 +405,11 @@ def as_prepared(
 def _spans_decades(scores: FloatArray) -> bool:
     """Return whether some of the rows, evenly drawn, span far more than their middle."""
     some = scores[:: max(1, len(scores) // 2000)]
-    low, high = np.quantile(some, (0.1, 0.9), axis=0)
-    return bool((np.ptp(some, axis=0) > WIDE * (high - low)).any())
+    if len(some) == 0:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = np.quantile(some, (0.1, 0.9), axis=0)
+        return bool((np.ptp(some, axis=0) / WIDE > high - low).any())
 
 
 def spread(scores: FloatArray, id_mass: IntArray) -> FloatArray:
