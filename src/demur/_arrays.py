@@ -188,6 +188,9 @@ def plain_array(name: str, values: Any) -> npt.NDArray[Any]:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
         raise InvalidInputError(f"{name} cannot be read as an array: {error}") from None
+    # Asking NumPy for its masked arrays imports them, for plain arrays needlessly.
+    if type(values) is np.ndarray or not isinstance(values, np.ndarray):
+        return array
     if not np.ma.isMaskedArray(values) or not np.ma.getmaskarray(values).any():
         return array
     if array.dtype.kind in "biuf":

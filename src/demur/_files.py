@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -71,7 +70,7 @@ def replacing(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Bi
     if new and target.exists():
         raise _exists(target)
     # Known before it exists, so that no moment is left at which it would stay behind.
-    part = unfinished(str(target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")))
+    part = unfinished(str(target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")))
     try:
         handle = _new_file(part, target)
         with os.fdopen(handle, "wb") as file:

@@ -18,13 +18,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
@@ -32,6 +31,9 @@ from demur._files import check_target, replacing, write_atomically
 from demur.cli.options import Command, gathered, option
 from demur.core.source import Work
 from demur.errors import DemurError, InvalidInputError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 STDOUT = "-"
 """What -o says for standard output."""
@@ -277,7 +279,10 @@ def as_done(
     decide: Callable[[str], T], files: Sequence[str], executor: Executor, width: int
 ) -> Iterator[tuple[str, T]]:
     """Yield files as they are done, so many of them at work at a time."""
-    waiting, running = iter(files), dict[Future[T], str]()
+    from concurrent.futures import FIRST_COMPLETED, wait
+
+    waiting = iter(files)
+    running: dict[Future[T], str] = {}
     for file in islice(waiting, width):
         running[executor.submit(decide, file)] = file
     try:

@@ -130,13 +130,22 @@ def _pieces(batch: Any) -> Iterator[Any]:
 def floats(array: Any) -> FloatArray:
     """Return an Arrow array of numbers as floats, NaN where a value is missing."""
     pa = arrow("pyarrow")
-    # Arrow casts booleans to integers only.
-    whole = array.cast(pa.int8()) if pa.types.is_boolean(array.type) else array
-    if pa.types.is_decimal(array.type):
-        # Cast at once, decimals are off by an ulp; text is read to the nearest double.
-        whole = array.cast(pa.string())
-    values = _raw(whole.cast(pa.float64(), safe=False))
-    return np.where(_bits(array.is_null()), np.nan, values) if array.null_count else values
+    if pa.types.is_null(array.type):
+        return np.full(len(array), np.nan)
+    values = _raw(_castable(array)).astype(np.float64, copy=False)
+    return np.where(_present(array), values, np.nan) if array.null_count else values
+
+
+def _castable(array: Any) -> Any:
+    """Return values that NumPy takes as they are stored; Arrow's own casts load many functions."""
+    pa = arrow("pyarrow")
+    if pa.types.is_boolean(array.type):
+        return array.cast(pa.int8())
+    if pa.types.is_integer(array.type) or pa.types.is_floating(array.type):
+        return array
+    # Cast at once, decimals are off by an ulp; text is read to the nearest double.
+    whole = array.cast(pa.string()) if pa.types.is_decimal(array.type) else array
+    return whole.cast(pa.float64(), safe=False)
 
 
 def to_numpy(column: Any) -> npt.NDArray[Any]:
@@ -161,8 +170,8 @@ def _raw(array: Any) -> npt.NDArray[Any]:
     return np.frombuffer(array.buffers()[1] or b"", dtype, len(array), start)
 
 
-def _bits(array: Any) -> BoolArray:
-    stored = np.frombuffer(array.buffers()[1], np.uint8)
+def _present(array: Any) -> BoolArray:
+    stored = np.frombuffer(array.buffers()[0], np.uint8)
     bits = np.unpackbits(stored, count=array.offset + len(array), bitorder="little")
     return bits[array.offset :].astype(np.bool_)
 
@@ -177,8 +186,9 @@ def is_number(kind: Any) -> bool:
 def batch_numbers(batch: Any, name: str, *, text: bool, first_row: int) -> FloatArray:
     """Return a column of a batch as floats, NaN where a value is missing."""
     column = batch.column(name)
-    pa, compute = arrow("pyarrow"), arrow("pyarrow.compute")
+    pa = arrow("pyarrow")
     if text:
+        compute = arrow("pyarrow.compute")
         stripped = compute.utf8_trim_whitespace(column)
         column = compute.replace_substring_regex(stripped, _missing_pattern(), "nan")
     elif not is_number(column.type):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +178,7 @@ def command(
             rule = _described(found.tuned.rule, data, split.group, fresh)
             if report is not None:
                 _page_of_stream(engine, data, scores, confidence, search, split, found, report)
-            _finish(replace(found.tuned, rule=rule), found.points, out, rule.to_json(), found.work)
+            _finish(replace(found.tuned, rule=rule), found.points, out, rule.to_json, found.work)
             return
         brought = bring_rows(engine, data, scores, confidence, split, what="the promise")
         rows, work = brought.rows, brought.work
@@ -255,7 +255,7 @@ def command(
     fresh = {kind: point for kind, (point, _) in points.items() if kind == "held out"}
     rule = _described(tuned.rule, data, split.group, fresh)
     _tell_learned(given)
-    _finish(replace(tuned, rule=rule), points, out, given.file(rule), given.described())
+    _finish(replace(tuned, rule=rule), points, out, lambda: given.file(rule), given.described())
 
 
 def _page_of_stream(
@@ -347,12 +347,12 @@ def _finish(
     tuned: Tuning,
     points: Points,
     out: OutputOptions,
-    file: str,
+    file: Callable[[], str],
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Save the rule and show what it does; `more` is what else is to be told, for --json."""
     rule = tuned.rule
-    out.save(lambda: file)
+    out.save(file)
     if rule.confidence:
         note(
             "the rule reads the raw columns: confidences "
