@@ -98,10 +98,10 @@ def unnamed(totals):
     return replace(totals, groups=(), sets=())
 
 
-def check_against_memory(sample, tune_there, model, *, directions, ood):
+def check_against_memory(sample, tune_there, model, *, directions, ood, search=None):
     """Assert that tuning elsewhere finds what tuning in memory finds, or fails as it does."""
     try:
-        here = dm.tune(sample, model, directions=directions, ood=ood)
+        here = dm.tune(sample, model, directions=directions, ood=ood, search=search)
     except dm.InfeasibleError as error:
         with pytest.raises(dm.InfeasibleError) as caught:
             tune_there()
