@@ -73,6 +73,7 @@ def test_trees_are_walked_as_written():
 
 
 def test_saved_sql_and_torch_decisions_are_those_of_python(rule, rows, tmp_path):
+    assert 0.3 < rule.accept(rows, missing="reject").mean() < 0.8
     check_same_decisions(rule, rows, tmp_path)
 
 
