@@ -306,6 +306,19 @@ def _possible(model: RejectionModel, best: dict[Bound, float]) -> str:
     return kept + ", ".join(parts) + prior + helpless
 
 
+def relaxed_programs(model: RejectionModel, totals: Totals) -> list[Program]:
+    """Return the programs that an `InfeasibleError` would need optima of.
+
+    Those of bounds whose best value takes a search for each value that is tried are left out.
+    """
+
+    def none(_: Program) -> None:
+        return None
+
+    attain = _Attainable(model, totals, none, none)
+    return [attain.program(bound) for bound in model.bounds if not attain.is_searched(bound)]
+
+
 class _Attainable:
     """Finds the best value of each bounded quantity, the other bounds kept."""
 
@@ -315,7 +328,7 @@ class _Attainable:
 
     def best(self, bound: Bound) -> float:
         """Return the best attainable value; NaN where the other bounds forbid all rules."""
-        if bound.is_of_part:
+        if self.is_searched(bound):
             return self._searched(bound)
         if bound.quantity == "tpr":
             return self._largest_tpr(bound)
@@ -326,46 +339,52 @@ class _Attainable:
         return self._largest_precision(bound)
 
     def _largest_tpr(self, bound: Bound) -> float:
-        # The most ID mass that fits the other bounds, whatever the loss.
-        program = self._model.moved(bound, 0).program(self._totals)
-        most = self._find(replace(program, loss=0, id=-1, ood=0, per_id=False, min_id=1))
+        most = self._find(self.program(bound))
         nothing = 0.0 if _is_plain(self._model) else math.nan
         return most[0] / self._totals.id if most else nothing
 
     def _smallest_fpr(self, bound: Bound) -> float:
-        totals = self._totals
-        if self._is_of_each(bound):
-            return self._searched(bound)
-        program = self._model.moved(bound, 1).program(totals)
-        least = self._find(replace(program, loss=0, id=0, ood=1, per_id=False))
+        totals, least = self._totals, self._find(self.program(bound))
         if least is None:
             return math.nan
         return least[1] / sum(totals.ood) if sum(totals.ood) else 0.0
 
-    def _is_of_each(self, bound: Bound) -> bool:
-        """Return whether several sets have to keep a bound each by itself."""
-        together = bound.ood_set is None and (self._model.every_set or self._totals.pooled)
-        return len(self._totals.ood) > 1 and not together
-
     def _largest_precision(self, bound: Bound) -> float:
-        totals = self._totals
-        if self._is_of_each(bound):
-            return self._searched(bound)
-        program = self._model.moved(bound, 0).program(totals)
-        purest = self._find(replace(program, loss=0, id=0, ood=1, per_id=True))
+        purest = self._find(self.program(bound))
         if purest is None:
             return math.nan
-        return precision(purest[0], purest[1], totals, self._model.ood_prior or 0)
+        return precision(purest[0], purest[1], self._totals, self._model.ood_prior or 0)
 
     def _smallest_risk(self, bound: Bound) -> float:
-        totals = self._totals
-        program = self._model.without(bound).program(totals)
-        least = self._find(
-            replace(program, loss=1, id=0, ood=0, per_id=True, min_id=max(1, program.min_id))
-        )
+        totals, least = self._totals, self._find(self.program(bound))
         if least is None:
             return math.nan
         return totals.loss_sum(least[2]) / totals.id_weight(least[0])
+
+    def program(self, bound: Bound) -> Program:
+        """Return the program whose optimum has the best value of a bound, the others kept."""
+        model, totals = self._model, self._totals
+        if bound.quantity == "tpr":
+            # The most ID mass that fits the other bounds, whatever the loss.
+            program = model.moved(bound, 0).program(totals)
+            return replace(program, loss=0, id=-1, ood=0, per_id=False, min_id=1)
+        if bound.quantity == "fpr":
+            program = model.moved(bound, 1).program(totals)
+            return replace(program, loss=0, id=0, ood=1, per_id=False)
+        if bound.quantity == "precision":
+            program = model.moved(bound, 0).program(totals)
+            return replace(program, loss=0, id=0, ood=1, per_id=True)
+        program = model.without(bound).program(totals)
+        return replace(program, loss=1, id=0, ood=0, per_id=True, min_id=max(1, program.min_id))
+
+    def is_searched(self, bound: Bound) -> bool:
+        """Return whether no single program tells the best value of a bound."""
+        if bound.is_of_part:
+            return True
+        # Whether several sets have to keep a bound each by itself.
+        together = bound.ood_set is None and (self._model.every_set or self._totals.pooled)
+        of_sets = bound.quantity in ("fpr", "precision")
+        return of_sets and len(self._totals.ood) > 1 and not together
 
     def _searched(self, bound: Bound) -> float:
         """Return the best value of a bound to four digits, by a search for each that is tried."""

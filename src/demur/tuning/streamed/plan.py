@@ -11,11 +11,13 @@ import numpy as np
 from demur.core.bins import Bins, axis_for
 from demur.core.columns import combine
 from demur.core.models import RejectionModel
+from demur.core.program import Program
 from demur.core.sample import Sample
 from demur.core.source import Measure, Overview, Rows, Strip
 from demur.errors import DemurError
+from demur.tuning.operating_points import Line
 from demur.tuning.prepared import Prepared, prepare
-from demur.tuning.result import Direction, DirectionSet, Exact
+from demur.tuning.result import Direction, DirectionSet, Exact, relaxed_programs
 from demur.tuning.tune import search_directions, search_exact
 
 # Bytes that a fetched row takes in the last search, and a cell of the histogram in the first.
@@ -106,21 +108,28 @@ def guess(
     parts = [] if sample is None or sample.n_scores == 1 else [sample, *_halves(sample)]
     for part in parts:
         prepared = prepare(part, ood="worst" if ood == "worst" else "pooled")
-        try:
-            program = model.program(prepared.points.totals)
+
+        def best(program: Program, rows: Prepared = prepared) -> Line | None:
             if directions is None:
-                line, _ = search_exact(prepared, program, allowed, Exact(budget=20_000))
-            else:
-                line = search_directions(prepared, program, directions)
+                return search_exact(rows, program, allowed, Exact(budget=20_000))[0]
+            return search_directions(rows, program, directions)
+
+        try:
+            line = best(model.program(prepared.points.totals))
         except DemurError:
             # A part may lack what the model needs.
             continue
-        if line is None or line.threshold == -math.inf:
-            continue
-        if risk is None:
+        lines = [line]
+        if line is None and part is sample:
+            # If no rule meets the bounds, what is attainable instead will be asked for.
+            lines = [best(one) for one in relaxed_programs(model, prepared.points.totals)]
+        for found in lines:
+            if found is not None and found.threshold != -math.inf:
+                weights = found.direction[0], found.direction[1]
+                strips.append(_strip(prepared, weights, found.threshold))
+        if risk is None and line is not None and line.threshold != -math.inf:
             totals = prepared.points.totals
             risk = totals.loss_sum(line.loss) / totals.id_weight(line.id)
-        strips.append(_strip(prepared, (line.direction[0], line.direction[1]), line.threshold))
     return Guess(tuple(strips), _price(model, risk, measure))
 
 

@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 # Crossing rows of a box, relative to those of a half-plane in its middle, that end its cutting;
 # from one round of the search to the next.
 ROUNDS = (5.0, 2.0)
+# How often the budget of boxes the first round may take: whatever it leaves uncut, which may be
+# most of the rows, would have to be fetched. Later rounds only leave less.
+FIRST = 10
 # The same for a box that would survive in part only.
 TIGHT = 1.15
 _DEEPEST = 64
@@ -378,7 +381,8 @@ def survey(lines: Lines, bound: BoxJudge, zones: list[Zone], *, few: int, budget
     """
     boxes = 0
     for enough in ROUNDS:
-        found = Survey(lines, bound, enough=enough, few=few, budget=budget)
+        most = budget if boxes else FIRST * budget
+        found = Survey(lines, bound, enough=enough, few=few, budget=most)
         # Where scores overflow their sums a cut is worse, never wrong.
         with np.errstate(over="ignore", invalid="ignore"):
             found.run(zones)

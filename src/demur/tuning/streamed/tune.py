@@ -75,6 +75,7 @@ from demur.tuning.result import (
     Tuning,
     grid_directions,
     infeasible_error,
+    relaxed_programs,
     warn_of_units,
 )
 from demur.tuning.streamed.cells import (
@@ -146,6 +147,8 @@ def tune_source(
             other, _ = look(program, Exact() if isinstance(search, Exact) else search)
             return None if other is None else (other.id, other.ood, other.loss)
 
+        if isinstance(stream, Streamed) and shape == "half-plane":
+            stream.fetch_for(relaxed_programs(model, stream.totals), allowed)
         causes = [mistake.text for part in _told_apart(stream) for mistake in likely_mistakes(part)]
         kind = "rule" if shape == "half-plane" else "box"
         raise infeasible_error(model, nothing, find, causes=causes, kind=kind)
@@ -273,6 +276,7 @@ class Streamed:
         # Cells that one of several searches counts are of no use to the others.
         plenty = self.plan.plenty if len(models) == 1 else None
         self._plenty = self.plan.fetched if plenty is None else plenty
+        self._ahead: dict[Program, tuple[Best | None, BoxJudge, Opened]] = {}
 
     def find(
         self, program: Program, allowed: DirectionSet, search: Exact
@@ -281,16 +285,37 @@ class Streamed:
         self.layers.forget_finer()
         if len(self.source.score_names) == 1:
             return self._find_single(program)
-        best = self._incumbent(program, allowed)
-        bound = BoxJudge(program, self.measure.price, best, self.layout)
-        opened = open_cells(
-            build(self.grid), bound, self.plan, {SIGNS[q]: None for q in allowed.quarters}
-        )
+        ahead = self._ahead.pop(program, None)
+        best, bound, opened = self._opened(program, allowed) if ahead is None else ahead
         if opened.rows > self._plenty:
             found = self._close_up().look(program, best, opened, self.layers.bins[0], search)
             if found is not None:
                 return found
         return self._search(program, self._refined(opened, bound), search)
+
+    def fetch_for(self, programs: Sequence[Program], allowed: DirectionSet) -> None:
+        """Fetch in one pass what `find` will need for all of these, if so much can be held."""
+        if len(self.source.score_names) == 1 or self.directions is not None:
+            return
+        self.layers.forget_finer()
+        self._ahead = {program: self._opened(program, allowed) for program in programs}
+        all_opened = [opened for _, _, opened in self._ahead.values()]
+        if not all_opened or any(opened.rows > self._plenty for opened in all_opened):
+            return
+        pyramid, marked = all_opened[0].pyramid, np.any([one.marked for one in all_opened], axis=0)
+        if int(pyramid.wanted[: pyramid.cells][marked].sum()) <= self.plan.fetched:
+            self.layers.fetch(pyramid.grid, marked)
+
+    def _opened(
+        self, program: Program, allowed: DirectionSet
+    ) -> tuple[Best | None, BoxJudge, Opened]:
+        """Return the best that is known, how it judges others, and the cells these may cross."""
+        best = self._incumbent(program, allowed)
+        bound = BoxJudge(program, self.measure.price, best, self.layout)
+        opened = open_cells(
+            build(self.grid), bound, self.plan, {SIGNS[q]: None for q in allowed.quarters}
+        )
+        return best, bound, opened
 
     def find_on_grid(self, program: Program) -> tuple[Line | None, SearchCertificate]:
         """Return the best line over the directions of a grid; None if none meets the bounds.
