@@ -33,6 +33,19 @@ def sow(
     unit: _Ints,
     tilt: _Ints32,
     width: int,
+    tenths: _Floats,
+    /,
+) -> None: ...
+def copy(from_: _Floats, sign: _Floats, to: _Floats, low: _Floats, high: _Floats, /) -> bool: ...
+def tally(
+    scores: _Floats,
+    weight: _Floats,
+    threshold: float,
+    closed: bool,
+    id: _Ints,
+    loss: _Ints,
+    ood: _Ints,
+    sums: _Ints,
     /,
 ) -> None: ...
 def enclose(node: _Ints32, point: _Floats, box: _Floats, /) -> None: ...

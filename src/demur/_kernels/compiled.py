@@ -21,6 +21,7 @@ from demur._kernels.engines import (
     Gap,
     Optima,
     Outcome,
+    Ranges,
     Status,
     Trail,
 )
@@ -97,6 +98,8 @@ class MortonTree(NamedTuple):
     """What scores the points stand for; see `Frame.numbers`."""
     soil: tuple[Any, ...] | None = None
     """What it grows from: then the arrays above are as large as they may become."""
+    tenths: _Floats | None = None
+    """Points at which a tenth and nine tenths of the ID mass are reached, shape (2, 2)."""
 
 
 def prepare(
@@ -142,7 +145,7 @@ def _sown(
     node, box = np.empty((nodes, 3), np.int32), np.empty((nodes, 4))
     sums, unit = np.empty((nodes, width), np.int64), np.zeros(2, np.int64)
     tilt = np.empty(1, np.int32)
-    state = np.zeros(3, np.int64)
+    state, found = np.zeros(3, np.int64), np.empty((2, 2))
     soil = (
         np.ascontiguousarray(frame.points(scores)),
         np.ascontiguousarray(id),
@@ -155,13 +158,21 @@ def _sown(
         np.empty(1 << bits, np.int32),
         state,
     )
-    _engine.sow(*soil, node, box, sums, unit, tilt, width)
+    _engine.sow(*soil, node, box, sums, unit, tilt, width, found)
     room = np.empty((int(state[_LARGEST]), 4), np.uint64)
     point, mass = np.empty((n, 2)), np.empty((n, width), np.int64)
     row = np.empty(0, np.int32)
     sizes = len(ood), len(columns) - len(ood)
     built = point, row, node, box, mass, sums, unit, tilt
-    return MortonTree(*built, *sizes, frame.numbers, (*soil, room))
+    return MortonTree(*built, *sizes, frame.numbers, (*soil, room), found)
+
+
+def tenths(tree: MortonTree) -> _Floats | None:
+    """Return the scores at which a tenth and nine tenths of the ID mass are reached, by column."""
+    if tree.tenths is None:
+        return None
+    shift, divisor = tree.frame[:2, None], tree.frame[2:4, None]
+    return np.asarray((tree.tenths + shift) / divisor)
 
 
 def _cell_bits(rows: int) -> int:
@@ -457,6 +468,40 @@ def box_margin(scores: _Floats, box: _Floats, unit: _Floats) -> BoxMargin:
     rows = np.ascontiguousarray(scores)
     width = _engine.box_margin(rows, np.ascontiguousarray(box), unit, tight, wide)
     return BoxMargin(tight, wide, width)
+
+
+class _Passes:
+    """Passes over all rows, in C."""
+
+    def copy_scores(
+        self, scores: _Floats, signs: tuple[float, ...], into: _Floats
+    ) -> Ranges | None:
+        """Copy columns, each multiplied by its sign, with 0 for -0, and return their ranges."""
+        low, high = np.full(2, np.inf), np.full(2, -np.inf)
+        rows = np.ascontiguousarray(scores)
+        if not _engine.copy(rows, np.array(signs), into, low, high):
+            return None
+        return list(zip(low.tolist(), high.tolist(), strict=True))
+
+    def tally(
+        self,
+        scores: _Floats,
+        direction: tuple[float, ...],
+        threshold: float,
+        masses: tuple[_Ints, _Ints, _Ints],
+        *,
+        closed: bool,
+    ) -> list[int]:
+        """Return the ID mass, the loss and the OOD mass of each set that a half-plane accepts."""
+        id_, loss, ood = (np.ascontiguousarray(mass) for mass in masses)
+        sums = np.empty(2 + len(ood), np.int64)
+        rows = np.ascontiguousarray(scores)
+        _engine.tally(rows, np.array(direction), threshold, closed, id_, loss, ood, sums)
+        found: list[int] = sums.tolist()
+        return found
+
+
+passes = _Passes()
 
 
 def metrics(

@@ -248,6 +248,32 @@ class ScalarMetrics(Protocol):
         """Return the metrics, given the ascending scores of three kinds of rows."""
 
 
+class RowPasses(Protocol):
+    """Passes over all rows of two scores, in which several things are done at once."""
+
+    def copy_scores(
+        self, scores: _Floats, signs: tuple[float, ...], into: _Floats
+    ) -> Ranges | None:
+        """Copy columns, each multiplied by its sign, with 0 for -0, and return their ranges.
+
+        None if some scores are not finite.
+        """
+
+    def tally(
+        self,
+        scores: _Floats,
+        direction: tuple[float, ...],
+        threshold: float,
+        masses: tuple[_Ints, _Ints, _Ints],
+        *,
+        closed: bool,
+    ) -> list[int]:
+        """Return the ID mass, the loss and the OOD mass of each set that a half-plane accepts.
+
+        Rows on the threshold are accepted if it is `closed`, none if it is -inf.
+        """
+
+
 class Trail(NamedTuple):
     """The boxes of one search, as the engine that recorded them has them."""
 
@@ -282,6 +308,10 @@ class Engine(Protocol):
     def metrics(self) -> ScalarMetrics | None:
         """Scalar metrics of one score; None where the formulas of `demur.metrics` are as fast."""
 
+    @property
+    def passes(self) -> RowPasses | None:
+        """Passes over all rows; None where what `demur.core` does in NumPy is as fast."""
+
     def prepare(
         self,
         scores: _Floats,
@@ -299,6 +329,13 @@ class Engine(Protocol):
         searched are the points of a frame; half-planes that come in or go out are about scores.
         A tree that is built `lazily`, which engines may ignore, belongs to one caller at a time
         and is good for everything but `frontier` and `reweight`.
+        """
+
+    def tenths(self, tree: Any) -> _Floats | None:
+        """Return where a tenth and nine tenths of the ID mass are reached along each score.
+
+        These are the smallest scores up to which there is so much, shape (scores, 2); None where
+        the tree does not know.
         """
 
     def reweight(

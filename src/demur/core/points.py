@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray, FloatArray, IntArray
+from demur._kernels.engines import Ranges, engine, ranges_of
 from demur._kernels.exact import products_ordered
 from demur.core.program import Part, Totals
 from demur.core.sample import Sample
@@ -28,9 +29,14 @@ class Masses:
     """Integers standing for ``values * 2**exponent``."""
 
     values: IntArray
-    exponent: int
-    rounding: int
+    exponent: int = 0
+    rounding: int = 0
     """By how many units a partial sum may be off: 0 when every value was representable."""
+
+    @classmethod
+    def ones(cls, rows: int) -> Masses:
+        """Return a mass of 1 for each row, which takes no memory."""
+        return cls(np.broadcast_to(np.ones((), np.int64), (rows,)))
 
     @classmethod
     def of(cls, values: FloatArray, *, spare: int = 0) -> Masses:
@@ -47,7 +53,14 @@ class Masses:
     @property
     def total(self) -> int:
         """Return the sum of all values."""
-        return int(self.values.sum())
+        return self.total_of(slice(None))
+
+    def total_of(self, rows: slice) -> int:
+        """Return the sum of some of the values."""
+        values = self.values[rows]
+        if values.strides == (0,):
+            return len(values) * int(values[:1].sum())
+        return int(values.sum())
 
 
 def exponent_of(total: float, whole: bool) -> int:
@@ -89,18 +102,18 @@ class Labels:
             member[:n_id] = sample.group_code == sample.groups.index(str(part.of))
         return member if self.rows is None else member[self.rows]
 
-    def totals(self, id_mass: IntArray, ood_mass: IntArray) -> dict[str, Any]:
-        """Return the masses of groups and sets, as `Totals` have them, from those of all rows."""
+    def totals(self, id_mass: IntArray, ood_mass: Masses) -> dict[str, Any]:
+        """Return the masses of groups and sets, as `Totals` have them, from those of all rows.
+
+        `id_mass` is of all rows, `ood_mass` of the OOD rows.
+        """
         sample, n_id = self.sample, len(self.sample.id_scores)
         groups: tuple[tuple[str, int], ...] = ()
         if sample.group_code is not None:
             # Sums of integers below 2**52 are exact in float64.
             sums = np.bincount(sample.group_code, id_mass[:n_id], len(sample.groups))
             groups = tuple(zip(sample.groups, map(int, sums), strict=True))
-        sets = tuple(
-            (name, int(ood_mass[:, n_id + rows.start : n_id + rows.stop].sum()))
-            for name, rows in sample.ood_sets.items()
-        )
+        sets = tuple((name, ood_mass.total_of(rows)) for name, rows in sample.ood_sets.items())
         return {"groups": groups, "sets": sets}
 
 
@@ -136,7 +149,7 @@ class RowMasses:
         labels = Labels(sample)
         totals = Totals(
             id=id_mass.total,
-            ood=tuple(int(total) for total in masses[2:].sum(axis=1)),
+            ood=tuple(ood_mass.total_of(rows) for rows in groups),
             loss=loss_mass.total,
             id_exponent=id_mass.exponent,
             ood_exponent=ood_mass.exponent,
@@ -144,7 +157,7 @@ class RowMasses:
             id_rounding=id_mass.rounding,
             ood_rounding=ood_mass.rounding,
             loss_rounding=n_id if loss_mass.exponent else 0,
-            **labels.totals(masses[0], masses[2:]),
+            **labels.totals(masses[0], ood_mass),
         )
         return cls(masses[0], masses[2:], masses[1], totals, labels)
 
@@ -156,7 +169,7 @@ class RowMasses:
             id=int(id_.sum()),
             ood=tuple(int(total) for total in ood.sum(axis=1)),
             loss=int(loss.sum()),
-            **self.labels.totals(id_, ood),
+            **self.labels.totals(id_, Masses(ood.sum(axis=0)[len(self.labels.sample.id_scores) :])),
         )
         return RowMasses(id_, ood, loss, totals, self.labels)
 
@@ -182,22 +195,18 @@ class Points:
     of_groups: IntArray | None = None
     """Shape (2 * groups, n): ID mass of each group, then loss mass of each, where points stand for
     rows of several and so have no labels."""
+    ranges: Ranges | None = None
+    """The smallest and the largest of each score, where they are known."""
 
     @classmethod
     def of(cls, sample: Sample, ood: str = "pooled") -> Points:
         """Lower `sample`; `ood` is ``"pooled"`` or ``"worst"`` (every set bounded by itself)."""
         masses = RowMasses.of(sample, ood)
-        scores = np.empty(
-            (len(sample.id_scores) + len(sample.ood_scores), sample.id_scores.shape[1])
-        )
-        # Adding zero turns -0.0 into 0.0, which must compare and merge as the same score.
-        as_doubts = sample.columns.as_doubts
-        np.add(as_doubts(sample.id_scores), 0.0, out=scores[: len(sample.id_scores)])
-        np.add(as_doubts(sample.ood_scores), 0.0, out=scores[len(sample.id_scores) :])
+        scores, ranges = all_scores(sample)
         unweighted = sample.id_weight is None and sample.ood_weight is None
-        if unweighted and np.isfinite(scores).all():
+        if unweighted and ranges is not None:
             taken = masses.id, masses.ood, masses.loss
-            return cls(scores, *taken, masses.totals, labels=masses.labels)
+            return cls(scores, *taken, masses.totals, labels=masses.labels, ranges=ranges)
         kept = np.isfinite(scores).all(axis=1)
         kept &= (masses.id > 0) | (masses.ood > 0).any(axis=0)
         rows = np.flatnonzero(kept)
@@ -270,13 +279,40 @@ class Points:
         return bool(((self.loss == 0) | (self.loss == self.id)).all())
 
 
+def all_scores(sample: Sample) -> tuple[FloatArray, Ranges | None]:
+    """Return the scores of all rows as doubts, ID rows first, and their ranges if all are finite.
+
+    What is -0.0 in the sample is 0.0 here: they must compare and merge as the same score.
+    """
+    n_id, (n_ood, count) = len(sample.id_scores), sample.ood_scores.shape
+    scores = np.empty((n_id + n_ood, count))
+    passes = engine().passes
+    sides = (sample.id_scores, scores[:n_id]), (sample.ood_scores, scores[n_id:])
+    if passes is not None and count == 2:
+        signs = sample.columns.signs
+        found = [passes.copy_scores(raw, signs, into) for raw, into in sides if len(raw)]
+        known = [ranges for ranges in found if ranges is not None]
+        return scores, _together(known) if len(known) == len(found) else None
+    for raw, into in sides:
+        np.add(sample.columns.as_doubts(raw), 0.0, out=into)
+    return scores, ranges_of(scores) if np.isfinite(scores).all() else None
+
+
+def _together(ranges: list[Ranges]) -> Ranges:
+    """Return the ranges of columns from those of their parts."""
+    return [
+        (min(low for low, _ in parts), max(high for _, high in parts))
+        for parts in zip(*ranges, strict=True)
+    ]
+
+
 def _of_rows(masses: RowMasses, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     return masses.id[rows], masses.ood[:, rows], masses.loss[rows]
 
 
 def _masses(weight: FloatArray | None, rows: int, spare: int) -> Masses:
     if weight is None:
-        return Masses(np.ones(rows, np.int64), 0, 0)
+        return Masses.ones(rows)
     return Masses.of(weight, spare=spare)
 
 

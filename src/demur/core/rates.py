@@ -11,12 +11,13 @@ from typing import Any, NamedTuple, Self, overload
 import numpy as np
 
 from demur._arrays import BoolArray, check_kind
+from demur._kernels.engines import engine
 from demur.core.columns import ScoreColumns
 from demur.core.fingerprint import warn_of_tuning_rows
 from demur.core.models import RejectionModel, check_model
 from demur.core.points import Points
 from demur.core.program import Number, Totals, exact
-from demur.core.rule import Rule
+from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
 from demur.core.source import Measure, RuleCounts, ScoreSource, Tally
 from demur.errors import InvalidInputError
@@ -163,9 +164,16 @@ class AcceptedMasses(NamedTuple):
     def of(cls, rule: Rule, points: Points, columns: ScoreColumns) -> Self:
         """Decide all points, which are doubts made of these columns."""
         decides = rule.for_doubts(columns)
+        group, names = points.group_code(), points.totals.groups
+        passes = engine().passes
+        weighs = not isinstance(decides, BoxRule) and points.scores.shape[1] == 2
+        if passes is not None and weighs and group is None:
+            half_plane = decides.direction, decides.threshold
+            weighed = points.id, points.loss, points.ood
+            found = passes.tally(points.scores, *half_plane, weighed, closed=bool(decides.tau))
+            return cls(found[0], found[2:], found[1], [(0, 0)] * len(names))
         id_mass = loss_mass = 0
         ood_masses = [0] * len(points.ood)
-        group, names = points.group_code(), points.totals.groups
         by_group = np.zeros((2, len(names)))
         # A block at a time, since what lies between fits the cache then.
         for start in range(0, len(points.scores), _BLOCK):

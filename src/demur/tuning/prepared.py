@@ -80,7 +80,11 @@ class Prepared:
     def spread(self) -> FloatArray:
         """The 10-90 % range of each score over the ID rows, the unit of margins."""
         if self._spread is None:
-            self._spread = spread(self.points.scores, self.points.id)
+            known = self.engine.tenths(self._any_tree()) if self._trees else None
+            widths = [0.0] if known is None else [_width(*ends) for ends in known.tolist()]
+            self._spread = np.array(widths)
+            if not self._spread.all():
+                self._spread = spread(self.points.scores, self.points.id)
         return self._spread
 
     @property
@@ -347,7 +351,7 @@ def prepare(sample: Sample, *, ood: Literal["pooled", "worst"] = "pooled") -> Pr
 def _prepared(sample: Sample, ood: str) -> Prepared:
     _check_count(sample)
     points = Points.of(sample, ood)
-    ranges = ranges_of(points.scores)
+    ranges = ranges_of(points.scores) if points.ranges is None else points.ranges
     _check_sizes(ranges)
     return Prepared(sample, points, ood, engine(), _ranges=ranges)
 
@@ -431,14 +435,20 @@ def _range(values: FloatArray, mass: IntArray) -> float:
         ordered = values.copy()
         low, high = (max(0, -(-len(ordered) * tenths // 10) - 1) for tenths in (1, 9))
         ordered.partition(low)
+        lower = float(ordered[low])
         ordered[low:].partition(high - low)
-        lower, upper = float(ordered[low]), float(ordered[high])
+        upper = float(ordered[high])
     else:
         order = np.argsort(values, kind="stable")
         reached = np.cumsum(mass[order])
-        shares = np.array([1, 9]) * (int(reached[-1]) / 10)
-        lower, upper = values[order[np.searchsorted(reached, shares)]].tolist()
-    return upper - lower if math.isfinite(upper - lower) else 0.0
+        # Whole numbers, since masses are below 2**52.
+        shares = np.array([1, 9]) * reached[-1]
+        lower, upper = values[order[np.searchsorted(10 * reached, shares)]].tolist()
+    return _width(lower, upper)
+
+
+def _width(low: float, high: float) -> float:
+    return high - low if math.isfinite(high - low) else 0.0
 
 
 def _whole(values: FloatArray) -> float:

@@ -59,11 +59,13 @@ PyObject *build_arrange(PyObject *self, PyObject *args);
 PyObject *build_enclose(PyObject *self, PyObject *args);
 PyObject *build_collect(PyObject *self, PyObject *args);
 PyObject *build_total(PyObject *self, PyObject *args);
+PyObject *build_copy(PyObject *self, PyObject *args);
 
 /* Functions of the module about given half-planes. */
 PyObject *lines_sides(PyObject *self, PyObject *args);
 PyObject *lines_count(PyObject *self, PyObject *args);
 PyObject *lines_settle(PyObject *self, PyObject *args);
 PyObject *lines_widest(PyObject *self, PyObject *args);
+PyObject *lines_tally(PyObject *self, PyObject *args);
 
 #endif

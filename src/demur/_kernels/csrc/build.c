@@ -1,6 +1,8 @@
 /* What Python calls to build a tree, step by step. */
 #include "buffers.h"
 
+#include "rows.h"
+
 /* arrange(scores, room, point, row, node, tilt) -> number of distinct points, number of nodes */
 PyObject *build_arrange(PyObject *self, PyObject *args)
 {
@@ -104,7 +106,8 @@ PyObject *build_total(PyObject *self, PyObject *args)
     return finish_none(&b);
 }
 
-/* sow(scores, id, more, loss, bits, ranks, cell, row, node_of, state, node, box, sums, unit, tilt) */
+/* sow(scores, id, more, loss, bits, ranks, cell, row, node_of, state, node, box, sums, unit, tilt, width,
+ *     tenths) */
 PyObject *build_sow(PyObject *self, PyObject *args)
 {
     const Py_ssize_t k = SOIL_ARGUMENTS;
@@ -115,9 +118,10 @@ PyObject *build_sow(PyObject *self, PyObject *args)
     uint16_t *cell;
     int32_t *row, *tilt;
     int64_t *unit, nodes, width;
+    double *tenths;
     int failed;
     (void)self;
-    if (!takes(args, k + 6)) return NULL;
+    if (!takes(args, k + 7)) return NULL;
     width = number(args, k + 5, FIRST_OOD, FIRST_OOD + 2 * MOST_SETS);
     if (PyErr_Occurred() || read_soil(&b, args, (int)width - FIRST_OOD, &soil))
         return finish(&b, NULL);
@@ -129,14 +133,34 @@ PyObject *build_sow(PyObject *self, PyObject *args)
         !(soil.box = writable_memory(&b, args, k + 1, nodes, 32)) ||
         !(soil.sums = writable_memory(&b, args, k + 2, nodes * width, 8)) ||
         !(unit = writable_memory(&b, args, k + 3, UNITS, 8)) ||
-        !(tilt = writable_memory(&b, args, k + 4, 1, 4)))
+        !(tilt = writable_memory(&b, args, k + 4, 1, 4)) ||
+        !(tenths = writable_memory(&b, args, k + 6, 4, 8)))
         return finish(&b, NULL);
     if (soil.rows == 0) {
         PyErr_SetString(PyExc_ValueError, "no rows to grow from");
         return finish(&b, NULL);
     }
     signals_begin(&signals);
-    failed = tree_sow(&signals, &soil, ranks, cell, row, unit, tilt);
+    failed = tree_sow(&signals, &soil, ranks, cell, row, unit, tilt, tenths);
     signals_end(&signals);
     return failed ? finish(&b, failure(&signals)) : finish_none(&b);
+}
+
+/* copy(from, sign, to, low, high) -> whether all scores are finite */
+PyObject *build_copy(PyObject *self, PyObject *args)
+{
+    Buffers b = {.count = 0};
+    const double *from, *sign;
+    double *to, *low, *high;
+    int64_t n;
+    int finite;
+    (void)self;
+    if (!takes(args, 5) || !(from = counted_memory(&b, args, 0, INT64_MAX / 16, 16, &n)) ||
+        !(sign = memory(&b, args, 1, 2, 8)) || !(to = writable_memory(&b, args, 2, n, 16)) ||
+        !(low = writable_memory(&b, args, 3, 2, 8)) || !(high = writable_memory(&b, args, 4, 2, 8)))
+        return finish(&b, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    finite = rows_copy(from, n, sign, to, low, high);
+    Py_END_ALLOW_THREADS
+    return finish(&b, PyBool_FromLong(finite));
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "ranks.h"
+#include "tenths.h"
 #include "vectors.h"
 
 #define KEYS_TOGETHER 512
@@ -283,15 +284,6 @@ static int list_rows(Signals *signals, const uint16_t *cell, int64_t n, uint32_t
     return 0;
 }
 
-/* The rank that the bits of a cell stand for, along one axis. */
-static int rank_of(uint32_t cell, int axis)
-{
-    int rank = 0;
-    for (int bit = 0; bit < KNOT_BITS; bit++)
-        rank |= (int)(cell >> (2 * bit + (axis == 0)) & 1u) << bit;
-    return rank;
-}
-
 /* Where the rows of a cell are: between knots, or beyond the last of them. */
 static void enclose_cell(const Sowing *w, uint32_t cell, double *box)
 {
@@ -369,7 +361,7 @@ static int64_t build_above(const Sowing *w, const uint16_t *used, int32_t cells,
 }
 
 static int sow(Signals *signals, Sowing *w, uint16_t *cell, int32_t *row, uint16_t *used,
-               uint32_t *end, int64_t *unit)
+               uint32_t *end, int64_t *unit, double *tenths)
 {
     const int cells = 1 << w->soil->bits;
     uint32_t total = 0, largest = 0;
@@ -382,6 +374,8 @@ static int sow(Signals *signals, Sowing *w, uint16_t *cell, int32_t *row, uint16
         if (w->count[k]) used[number++] = (uint16_t)k;
     }
     if (list_rows(signals, cell, w->soil->rows, end, row)) return -1;
+    const Sown sown = {w->soil, used, number, w->count, end, w->sums, w->width};
+    if (tenths_along(&sown, 0, tenths) || tenths_along(&sown, 1, tenths + 2)) return -1;
     w->soil->state[GROWN_NODES] = build_above(w, used, number, end);
     w->soil->state[GROWN_POINTS] = 0;
     w->soil->state[LARGEST_CELL] = largest;
@@ -389,7 +383,7 @@ static int sow(Signals *signals, Sowing *w, uint16_t *cell, int32_t *row, uint16
 }
 
 int tree_sow(Signals *signals, const Soil *soil, Ranks *ranks, uint16_t *cell, int32_t *row,
-             int64_t *unit, int32_t *tilt)
+             int64_t *unit, int32_t *tilt, double *tenths)
 {
     const size_t cells = (size_t)1 << soil->bits;
     const int fine = (64 - bits_for(soil->rows)) / 2 - KNOT_BITS;
@@ -410,7 +404,8 @@ int tree_sow(Signals *signals, const Soil *soil, Ranks *ranks, uint16_t *cell, i
     w.count = calloc(cells, sizeof *w.count);
     uint32_t *end = malloc(cells * sizeof *end);
     uint16_t *used = malloc(cells * sizeof *used);
-    int failed = !w.sums || !w.count || !end || !used || sow(signals, &w, cell, row, used, end, unit);
+    int failed = !w.sums || !w.count || !end || !used || 
+                 sow(signals, &w, cell, row, used, end, unit, tenths);
     free(used);
     free(end);
     free(w.count);

@@ -1,7 +1,10 @@
 /* Functions of the module about given half-planes: what they accept, what is next to them. */
 #include "buffers.h"
 
+#include <stdlib.h>
+
 #include "margin.h"
+#include "rows.h"
 #include "search.h"
 
 /* sides(tree, weight, v, along) -> last accepted, first rejected value */
@@ -102,4 +105,43 @@ PyObject *lines_widest(PyObject *self, PyObject *args)
     margin_widest(&tree, weight, v, scale, nonneg, direction, &width);
     Py_END_ALLOW_THREADS
     return finish(&b, Py_BuildValue("ddd", direction[0], direction[1], width));
+}
+
+/* tally(scores, weight, threshold, closed, id, loss, ood, sums): what rows, not a tree, a half-plane
+ * accepts; sums: ID, loss, and OOD of each set */
+PyObject *lines_tally(PyObject *self, PyObject *args)
+{
+    Buffers b = {.count = 0};
+    Decision decision;
+    const double *scores, *weight;
+    const int64_t *ood, **mass = NULL;
+    int64_t n, *sums, kinds;
+    PyObject *result = NULL;
+    (void)self;
+    if (!takes(args, 8) || !(scores = counted_memory(&b, args, 0, INT64_MAX / 16, 16, &n)) ||
+        !(weight = memory(&b, args, 1, 2, 8)) ||
+        !(sums = counted_writable_memory(&b, args, 7, MOST_SETS, 8, &kinds)))
+        return finish(&b, NULL);
+    decision.threshold = real_number(args, 2);
+    if (!PyErr_Occurred()) decision.closed = (int)number(args, 3, 0, 1);
+    if (PyErr_Occurred()) return finish(&b, NULL);
+    decision.weight[0] = weight[0];
+    decision.weight[1] = weight[1];
+    if (kinds < 2) {
+        PyErr_SetString(PyExc_ValueError, "there are sums of ID and of loss, at least");
+        return finish(&b, NULL);
+    }
+    if (!(mass = malloc((size_t)kinds * sizeof *mass))) return finish(&b, PyErr_NoMemory());
+    if (!(mass[0] = memory(&b, args, 4, n, 8)) || !(mass[1] = memory(&b, args, 5, n, 8)) ||
+        !(ood = memory(&b, args, 6, n * (kinds - 2), 8)))
+        goto done;
+    for (int64_t k = 2; k < kinds; k++) mass[k] = ood + (k - 2) * n;
+    Py_BEGIN_ALLOW_THREADS
+    rows_tally(scores, n, &decision, (int)kinds, mass, sums);
+    Py_END_ALLOW_THREADS
+    Py_INCREF(Py_None);
+    result = Py_None;
+done:
+    free(mass);
+    return finish(&b, result);
 }

@@ -146,9 +146,10 @@ void tree_total(const Node *node, int64_t first, int64_t end, const int64_t *mas
                 int64_t *sums);
 
 /* Put the rows of a soil into cells, and the nodes above these into its tree; `cell` and `row` are
- * what the soil will have. Returns -1 without memory, or when a signal was raised. */
+ * what the soil will have. `tenths` are two values along each axis, at which a tenth and nine tenths
+ * of the ID mass are reached. Returns -1 without memory, or when a signal was raised. */
 int tree_sow(Signals *signals, const Soil *soil, Ranks *ranks, uint16_t *cell, int32_t *row,
-             int64_t *unit, int32_t *tilt);
+             int64_t *unit, int32_t *tilt, double *tenths);
 
 /* Parts of building a tree. */
 

@@ -10,7 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels import exact, reference
-from demur._kernels.engines import EXACT, Chosen, Gap, Optima, ScalarMetrics, Trail
+from demur._kernels.engines import (
+    EXACT,
+    Chosen,
+    Gap,
+    Optima,
+    RowPasses,
+    ScalarMetrics,
+    Trail,
+)
 from demur._kernels.exact import Linear
 from demur._kernels.limits import box_margin
 from demur._kernels.limits import search as limits
@@ -30,12 +38,14 @@ __all__ = [
     "grows_lazily",
     "limits",
     "metrics",
+    "passes",
     "prepare",
     "reweight",
     "search",
     "searches_all_bounds",
     "settle",
     "sides",
+    "tenths",
     "trail",
     "widest",
 ]
@@ -43,6 +53,12 @@ __all__ = [
 searches_all_bounds = False
 grows_lazily = False
 metrics: ScalarMetrics | None = None
+passes: RowPasses | None = None
+
+
+def tenths(tree: Tree) -> _Floats | None:
+    """Tell that scores have to be looked at for it."""
+    return None
 
 
 def trail(tree: Tree, *args: object, **kwargs: object) -> Trail | None:
