@@ -127,6 +127,12 @@ ID_NAMES = ("", "id")
 OOD_NEEDS_NO_LOSS = "; if these are the OOD rows, name the column that marks them (--ood COLUMN)"
 """Appended where losses are missing and no column says which rows are OOD."""
 
+NEITHER_FLAG_NOR_NAME = "neither flags (0 and 1) nor names of OOD sets (text)"
+"""What is said of a column that cannot tell which rows are OOD."""
+
+# How flags look as text, the one for no first.
+_WRITTEN_FLAGS = (("false", "true"), ("0", "1"), ("0.0", "1.0"))
+
 _SHOWN = 40
 
 
@@ -211,21 +217,41 @@ def _values(series: nw.Series[Any]) -> npt.NDArray[Any]:
     """Return a column as an array; missing numbers are NaN, other missing values None."""
     import narwhals as nw
 
-    if series.dtype.is_nested():
-        raise InvalidInputError(f"column {series.name!r} holds {series.dtype}, not one value a row")
-    if series.dtype.is_decimal():
+    kind = dtype_of(series)
+    if kind.is_nested():
+        raise InvalidInputError(f"column {series.name!r} holds {kind}, not one value a row")
+    if kind.is_decimal() or are_decimals(series):
         # Libraries cast decimals to within an ulp; Python rounds them correctly.
         items = zip(series.to_list(), series.is_null().to_list(), strict=True)
         return np.array([np.nan if gone else float(item) for item, gone in items], np.float64)
-    if series.dtype.is_integer():
+    if kind.is_integer():
         # Beyond 2^53 not every library casts to doubles; all hand over what they have.
         values = series.fill_null(0).to_numpy().astype(np.float64)
         return np.where(series.is_null().to_numpy().astype(bool), np.nan, values)
-    if series.dtype.is_numeric() or series.dtype == nw.Boolean:
+    if kind.is_numeric() or kind == nw.Boolean:
         return series.cast(nw.Float64).fill_null(np.nan).to_numpy().astype(np.float64)
-    values = np.array(series.to_list(), dtype=object)
+    # One by one: of lists that are equally long, NumPy would make an array of more dimensions.
+    values = np.fromiter(series.to_list(), object, len(series))
     values[series.is_null().to_numpy().astype(bool)] = None
     return values
+
+
+def dtype_of(series: nw.Series[Any]) -> Any:
+    """Return the type of a column; unknown where narwhals has none for it."""
+    import narwhals as nw
+
+    try:
+        return series.dtype
+    except ValueError:
+        # Decimals of a negative scale.
+        return nw.Unknown()
+
+
+def are_decimals(series: nw.Series[Any]) -> bool:
+    """Return whether a column holds decimals of Arrow, of any width and scale."""
+    native = series.to_native()
+    kind = getattr(getattr(native, "dtype", None), "pyarrow_dtype", getattr(native, "type", None))
+    return str(kind).startswith("decimal")
 
 
 def score_columns(
@@ -470,7 +496,7 @@ def ood_rows(
     if name is None:
         return np.zeros(length, np.bool_), {POOLED_NAME: np.empty(0, np.int64)}
     column = columns[name]
-    if column.dtype.kind in "biuf":
+    if _are_flags(column):
         flags = numbers(columns, "ood", name)
         bad = np.flatnonzero((flags != 0) & (flags != 1))
         if len(bad):
@@ -479,11 +505,52 @@ def ood_rows(
                 "a flag must be 0 or 1"
             )
         return flags == 1, {POOLED_NAME: np.flatnonzero(flags == 1)}
+    _refuse_unnamed(name, column)
     labels = np.array(["" if item is None else _text(item) for item in column.tolist()])
     labels = np.where(np.isin(np.strings.strip(np.strings.lower(labels)), ID_NAMES), "id", labels)
     is_ood = labels != "id"
     sets = {str(key): np.flatnonzero(labels == key) for key in np.unique(labels[is_ood])}
+    if are_written_flags(sets):
+        raise written_flags_error(name, sets)
     return is_ood, sets or {POOLED_NAME: np.empty(0, np.int64)}
+
+
+def _are_flags(column: npt.NDArray[Any]) -> bool:
+    """Return whether a column says yes or no, also where it may hold any object."""
+    if column.dtype.kind != "O":
+        return column.dtype.kind in "biuf"
+    items = column.tolist()
+    return any(item is not None for item in items) and all(map(_is_number, items))
+
+
+def _refuse_unnamed(name: str, column: npt.NDArray[Any]) -> None:
+    """Refuse what is neither a flag nor the name of a set, such as dates, lists or bytes."""
+    for item in column.tolist():
+        if item is not None and not isinstance(item, (str, Real, Decimal)):
+            raise InvalidInputError(
+                f"ood: column {name!r} holds {type(item).__name__} values such as {item!r}, "
+                f"{NEITHER_FLAG_NOR_NAME}"
+            )
+
+
+def are_written_flags(sets: Iterable[str]) -> bool:
+    """Return whether names of OOD sets are flags as text, of which one says *no*.
+
+    Examples
+    --------
+    >>> are_written_flags(["False", "True"]), are_written_flags(["far", "false"])
+    (True, False)
+    """
+    written = {one.strip().lower() for one in sets}
+    return any(no in written and written <= {no, yes} for no, yes in _WRITTEN_FLAGS)
+
+
+def written_flags_error(name: str | None, sets: Iterable[str]) -> InvalidInputError:
+    """Return what is said of flags as text."""
+    return InvalidInputError(
+        f"ood: column {name!r} holds {', '.join(map(repr, sets))} as text, which would be names of "
+        "OOD sets: store flags as flags or as numbers, or give the sets other names"
+    )
 
 
 def _score(columns: Columns, name: str, confident: bool) -> FloatArray:

@@ -94,6 +94,8 @@ class Roles:
 Engine = Literal["duckdb", "spark", "dask"]
 
 _LEAST = 16 * 10**6
+# Decimals of more are unknown to it.
+_SPARK_DIGITS = 38
 
 
 def open_source(
@@ -190,7 +192,7 @@ def open_source(
             if is_lake(data):
                 data = open_lake(data)  # type: ignore[arg-type]
             return DuckDBSource(data, roles, missing=missing, memory=memory, progress=progress)
-        located = _located(data, roles)
+        located = _located(data, roles, engine)
         stamps = FileStamps(located.files)
         source = engine_of(frame := read_files(located, engine))(
             frame, roles, missing=missing, memory=memory
@@ -231,7 +233,7 @@ def _names(argument: str, given: Any) -> tuple[str, ...]:
     return names
 
 
-def _located(data: Any, roles: Roles) -> Located:
+def _located(data: Any, roles: Roles, engine: Engine) -> Located:
     """Return files that a distributed engine is to read."""
     paths = [os.fspath(path) for path in ([data] if isinstance(data, (str, os.PathLike)) else data)]
     # What is not on this machine is not looked for here.
@@ -240,6 +242,8 @@ def _located(data: Any, roles: Roles) -> Located:
         return Located(tuple(paths), kind)
     files, kind = find_files(paths)
     types = _check_parquet(files, roles) if kind == "Parquet" else _check_csv(files, roles)
+    if engine == "spark":
+        _refuse_unread_by_spark(types)
     names = types[files[0]]
     separators = {csv_dialect(file).separator for file in files} if kind == "CSV" else {","}
     if len(separators) > 1:
@@ -253,6 +257,18 @@ def _located(data: Any, roles: Roles) -> Located:
     }
     alike, mixed = _mixed(types, roles)
     return Located(files, kind, separators.pop(), numbers, hive, alike, mixed)
+
+
+def _refuse_unread_by_spark(types: Types) -> None:
+    """Refuse files that Spark cannot open for the type of a column, be it in use or not."""
+    for file, kinds in types.items():
+        for name, kind in kinds.items():
+            half = str(kind) == "halffloat"
+            if half or (str(kind).startswith("decimal") and kind.precision > _SPARK_DIGITS):
+                raise InvalidInputError(
+                    f"column {name!r} of {file!r} holds {kind}, which Spark does not read: write "
+                    f"it as {'float' if half else 'double'}, or read the files by Dask"
+                )
 
 
 Types = dict[str, dict[str, Any]]

@@ -95,7 +95,9 @@ class DaskSource(BaseSource):
         client: Any = None,
     ) -> None:
         super().__init__(roles.columns, memory=memory)
-        self._standard = StandardRows.of(known_frame(frame), roles, missing)
+        # A partition has its numbers as doubles before anything is asked of it.
+        readied = with_doubles(known_frame(frame._meta), roles)
+        self._standard = StandardRows.of(readied, roles, missing)
         self._frame, self._client = frame, client
 
     @cached_property

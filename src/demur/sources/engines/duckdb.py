@@ -7,6 +7,7 @@ The only place that imports duckdb.
 
 from __future__ import annotations
 
+import base64
 import glob
 import os
 import shutil
@@ -22,7 +23,13 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from demur._files import finished, unfinished
-from demur.core.columns import check_names, guess, listing, match_name
+from demur.core.columns import (
+    NEITHER_FLAG_NOR_NAME,
+    check_names,
+    guess,
+    listing,
+    match_name,
+)
 from demur.core.drawing import KEY_DIGITS
 from demur.core.source import MEMORY, Rows
 from demur.errors import InvalidInputError, MissingExtraError
@@ -374,26 +381,41 @@ class FileScan:
         """Refuse files in which a column is missing, or not of the kind that it must be."""
         names = ", ".join(_quoted(glob.escape(file)) for file in self.files)
         found = connection.execute(
-            "SELECT file_name, name, type, converted_type, logical_type, precision "
+            "SELECT file_name, name, num_children, type, converted_type, logical_type, precision "
             f"FROM parquet_schema([{names}])"
         ).fetchall()
-        self._check_twice(found)
+        outer = _outer_columns(found)
+        self._check_twice(outer)
         columns: dict[str, dict[str, str]] = {file: {} for file in self.files}
-        for file, name, kind, *detail in found:
-            if kind is not None:
-                columns.setdefault(file, {})[name] = _parquet_kind(kind, *detail)
+        for file, name, kind in outer:
+            columns.setdefault(file, {})[name] = kind
         for file in self.files:
             refuse_hive_conflict(file, list(columns[file]))
+        used = {name for _, name in self.used}
+        if any(kinds.get(name) == "INT64" for kinds in columns.values() for name in used):
+            self._mark_durations(connection, columns)
         numeric = set(roles.numeric())
         for argument, name in self.used:
             self._check_column(columns, argument, name, numeric=(argument, name) in numeric)
 
-    def _check_twice(self, schema: Sequence[Any]) -> None:
+    def _mark_durations(self, connection: Any, columns: dict[str, dict[str, str]]) -> None:
+        """Tell durations from whole numbers: Parquet has no type for them, Arrow's notes do."""
+        names = ", ".join(_quoted(glob.escape(file)) for file in self.files)
+        noted = connection.execute(
+            "SELECT value, list(file_name) FROM "
+            f"parquet_kv_metadata([{names}]) WHERE key = 'ARROW:schema' GROUP BY value"
+        ).fetchall()
+        for note, files in noted:
+            for name in _durations(note):
+                for file in files:
+                    columns[file][name] = _DURATION
+
+    def _check_twice(self, columns: Sequence[tuple[str, str, str]]) -> None:
         """Refuse a name that several columns of a file have: the engine would number them."""
         seen: set[tuple[str, str]] = set()
         used = {name: argument for argument, name in self.used}
-        for file, name, kind, *_ in schema:
-            if kind is not None and name in used and (file, name) in seen:
+        for file, name, _ in columns:
+            if name in used and (file, name) in seen:
                 raise InvalidInputError(
                     f"{used[name]}: {file!r} has several columns called {name!r}"
                 )
@@ -413,6 +435,10 @@ class FileScan:
             if numeric and kind is not None and kind not in _NUMBERS:
                 raise InvalidInputError(
                     f"{argument}: column {name!r} of {file!r} holds {kind}, not numbers"
+                )
+            if argument == "ood" and kind == _DURATION:
+                raise InvalidInputError(
+                    f"ood: column {name!r} of {file!r} holds {kind}, {NEITHER_FLAG_NOR_NAME}"
                 )
             if (kind in _NUMBERS) != (first in _NUMBERS):
                 raise InvalidInputError(
@@ -436,6 +462,32 @@ def _with_nulls(relation: Any, roles: Roles) -> Any:
     return relation.project(f"* REPLACE ({', '.join(known)})")
 
 
+def _outer_columns(schema: Sequence[Any]) -> list[tuple[str, str, str]]:
+    """Return file, name and kind of the columns; what is nested in one of them is left out."""
+    outer, inside = [], 0
+    last = None
+    for file, name, children, kind, *detail in schema:
+        if file != last:
+            # The root, whose children are the columns.
+            last, inside = file, 0
+            continue
+        if not inside:
+            nested = str(detail[0] or "STRUCT")
+            outer.append((file, name, nested if children else _parquet_kind(kind, *detail)))
+        inside += (children or 0) - (inside > 0)
+    return outer
+
+
+def _durations(note: Any) -> list[str]:
+    """Return the columns that Arrow's own schema in a Parquet file calls durations."""
+    pa = arrow("pyarrow")
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(note)))
+    except (pa.ArrowException, OSError, ValueError):
+        return []
+    return [field.name for field in schema if pa.types.is_duration(field.type)]
+
+
 def _parquet_kind(
     kind: str, converted: str | None, logical: str | None, precision: int | None
 ) -> str:
@@ -453,6 +505,7 @@ def _name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+_DURATION = "DURATION"
 # Decimals of more are read as doubles that are not the nearest ones.
 _DIGITS = 38
 # Arguments whose numbers may be written as flags.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur.core.bins import Axis
-from demur.core.columns import ID_NAMES, check_names, match_name
+from demur.core.columns import ID_NAMES, NEITHER_FLAG_NOR_NAME, check_names, match_name
 from demur.core.drawing import RowDraw, hashed_order
 from demur.core.rule import BoxRule, Rule
 from demur.core.sample import POOLED_NAME
@@ -44,6 +44,9 @@ GROUP = "id\x1f"
 
 
 _ONE_SIDE = Sides()
+
+LARGE = 2.0**53
+"""From here on all doubles are whole numbers; Spark has no integer for all their floors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,10 @@ class StandardRows:
                 raise InvalidInputError(
                     f"{argument}: column {name!r} holds {schema[name]}, not numbers"
                 )
+        if roles.ood is not None and not _can_mark(schema[roles.ood]):
+            raise InvalidInputError(
+                f"ood: column {roles.ood!r} holds {schema[roles.ood]}, {NEITHER_FLAG_NOR_NAME}"
+            )
         _check_classes(roles, schema)
         return cls(roles, schema, missing, weight=roles.weight)
 
@@ -370,7 +377,8 @@ def group_name(roles: Roles, schema: Mapping[str, Any]) -> Expr:
     if schema[name].is_float():
         # Engines write numbers as text in different ways, whole ones in one.
         number = value.cast(nw.Float64)
-        whole_ = nw.when(number == number.floor()).then(number)
+        small = nw.when(number.abs() < LARGE).then(number)
+        whole_ = nw.when(small == small.floor()).then(small)
         text = whole_.cast(nw.Int64).cast(nw.String)
         return nw.when(missing(value)).then(nw.lit("")).otherwise(text.fill_null(BAD_FLAG))
     return value.cast(nw.String).fill_null("")
@@ -403,6 +411,12 @@ def _label(roles: Roles, schema: Mapping[str, Any]) -> Expr:
 def is_flag(kind: Any) -> bool:
     """Return whether a column of this type says yes or no, and does not name sets."""
     return bool(kind == nw.Boolean or kind.is_numeric())
+
+
+def _can_mark(kind: Any) -> bool:
+    """Return whether a column of this type can tell which rows are OOD; some tell by values."""
+    named = kind in (nw.String, nw.Categorical, nw.Enum, nw.Object, nw.Unknown)
+    return named or is_flag(kind)
 
 
 def side(roles: Roles, schema: Mapping[str, Any], sides: Sides) -> Expr:

@@ -18,7 +18,14 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from demur._arrays import FloatArray
-from demur.core.columns import ScoreColumns, floats, frame_columns, match_name
+from demur.core.columns import (
+    ScoreColumns,
+    are_decimals,
+    dtype_of,
+    floats,
+    frame_columns,
+    match_name,
+)
 from demur.core.drawing import RowDraw, hashed_order, key_numbers
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
@@ -34,6 +41,7 @@ from demur.sources.engines.expressions import (
 )
 from demur.sources.engines.group_sums import grouped, overview_of, tally_of
 from demur.sources.open import Missing, Roles
+from demur.sources.record_batches import is_number
 
 _BATCH = 1 << 17
 
@@ -215,7 +223,8 @@ def with_doubles(frame: Any, roles: Roles) -> Any:
     """Return a frame in memory with numbers as doubles where libraries do not agree on them.
 
     They cast decimals to within an ulp, pyarrow refuses integers that others round, and pandas
-    holds decimals, and flags of which some are missing, as objects.
+    holds decimals, and flags of which some are missing, as objects. Numbers may also be the
+    categories of a dictionary.
     """
     told = [*roles.numeric()]
     told += [(role, name) for role, name in roles.used() if role in ("ood", "key")]
@@ -224,20 +233,34 @@ def with_doubles(frame: Any, roles: Roles) -> Any:
         name = match_name(asked, frame.columns)
         if name not in frame.columns:
             continue
-        kind = frame[name].dtype
-        if kind.is_decimal() or kind in (nw.Int64, nw.UInt64) or _are_numbers(frame[name]):
+        if _needs_doubles(frame[name]):
             values = floats(frame_columns(frame, [(argument, name)]), argument, name)
             backend = frame.implementation
             changed.append(nw.new_series(name, values, nw.Float64, backend=backend))
     return frame.with_columns(*changed) if changed else frame
 
 
-def _are_numbers(series: Any) -> bool:
-    """Return whether a column of objects holds numbers, or flags, and nothing else."""
-    if series.dtype != nw.Object:
+def _needs_doubles(series: Any) -> bool:
+    """Return whether a column holds numbers that not every library reads as the same doubles."""
+    kind = dtype_of(series)
+    if kind in (nw.Int64, nw.UInt64, nw.Boolean) or kind.is_decimal() or are_decimals(series):
+        return True
+    if kind == nw.Categorical:
+        known = _categories(series)
+    elif kind == nw.Object:
+        known = series.filter(~series.is_null()).to_list()
+    else:
         return False
-    known = series.filter(~series.is_null()).to_list()
     return bool(known) and all(isinstance(value, (Real, Decimal)) for value in known)
+
+
+def _categories(series: Any) -> list[Any]:
+    """Return the values of a dictionary; of a type of Arrow in pandas, one like them."""
+    arrow_type = getattr(getattr(series.to_native(), "dtype", None), "pyarrow_dtype", None)
+    if arrow_type is None:
+        found: list[Any] = series.cat.get_categories().to_list()
+        return found
+    return [0.0] if is_number(arrow_type.value_type) else [""]
 
 
 def with_key(frame: Any, standard: StandardRows) -> Any:

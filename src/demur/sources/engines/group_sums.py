@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from demur._arrays import FloatArray, IntArray
 from demur.core.bins import Bins
-from demur.core.columns import OOD_NEEDS_NO_LOSS
+from demur.core.columns import OOD_NEEDS_NO_LOSS, are_written_flags, written_flags_error
 from demur.core.sample import POOLED_NAME
 from demur.core.source import (
     Histogram,
@@ -111,7 +111,8 @@ def _columns(roles: Roles) -> dict[str, Expr]:
 
 def _part(value: Expr) -> Expr:
     """Return 1 where a number is not whole."""
-    return _count(value != value.floor())
+    whole = nw.when(value.abs() < ex.LARGE).then(value.floor().cast(nw.Float64)).otherwise(value)
+    return _count(value != whole)
 
 
 def _count(flag: Expr) -> Expr:
@@ -150,6 +151,9 @@ def _refuse(roles: Roles, table: Table) -> None:
             what = _ILLEGAL.get(argument, "negative or infinite")
             raise InvalidInputError(f"{argument}: column {name!r} is {what} in {illegal} rows")
     _refuse_groups(roles, amount)
+    sets = sorted(label for label in labels if not _is_id(label))
+    if are_written_flags(sets):
+        raise written_flags_error(roles.ood, sets)
     if not any(_is_id(label) for label in labels):
         raise InvalidInputError(
             f"ood: column {roles.ood!r} marks every row as OOD: no ID row is left"
@@ -303,11 +307,11 @@ def rule_counts_of(table: Table) -> RuleCounts | None:
 def _labelled_counts(labels: list[str], found: IntArray) -> RuleCounts | None:
     """Return the counts of all labels; `found` has shape (all or accepted, mass, label)."""
     unknown = {ex.NO_FLAG, ex.BAD_FLAG, ex.GROUP, ex.GROUP + ex.BAD_FLAG}
-    if len(labels) > MOST_SETS or unknown & set(labels):
+    sets = sorted(label for label in labels if not _is_id(label))
+    if len(labels) > MOST_SETS or unknown & set(labels) or are_written_flags(sets):
         return None
     place = {label: k for k, label in enumerate(labels)}
     inside = [k for label, k in place.items() if _is_id(label)]
-    sets = sorted(label for label in labels if not _is_id(label))
     groups = sorted(label for label in labels if label.startswith(ex.GROUP))
     masses = [found[:, mass, inside].sum(axis=1) for mass in (0, 1)]
     masses += [found[:, 2, place[label]] for label in sets] or [np.zeros(2, np.int64)]

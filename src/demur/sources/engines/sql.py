@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur.core.bins import Bins
-from demur.core.columns import ID_NAMES, check_names, match_name
+from demur.core.columns import ID_NAMES, NEITHER_FLAG_NOR_NAME, check_names, match_name
 from demur.core.drawing import RowDraw
 from demur.core.rule import Rule
 from demur.core.source import (
@@ -48,6 +48,8 @@ from demur.sources.engines.sql_rows import DIALECTS, SqlRows, double, kind_of, q
 from demur.sources.open import Missing, Roles
 
 _NUMBERS = ("flag", "whole", "real")
+# What SQLite calls the numbers of a column that also has text.
+_STORED = ("integer", "real")
 # Cells of which one query asks; some databases take no longer text.
 _KEYS = 50_000
 # Stands for their keys while a query is written, which would take long.
@@ -107,6 +109,8 @@ class SqlSource(BaseSource):
         roles = matched(roles, self._names)
         used = list(dict.fromkeys(name for _, name in roles.used()))
         kinds = {name: kind_of(kind) for name, kind in self._types(used, told).items()}
+        # Where nothing but missing values is stored, no row is in a set.
+        kinds = {n: kind or ("text" if n == roles.ood else "whole") for n, kind in kinds.items()}
         _check_kinds(roles, kinds)
         own = DIALECTS[database.dialect]
         self._rows = SqlRows(self._table, roles, kinds, missing, own.number, own.fence)
@@ -147,9 +151,8 @@ class SqlSource(BaseSource):
                 f"SELECT DISTINCT TYPEOF({quoted(name)}) AS q_kind FROM {self._table} "
                 f"WHERE {quoted(name)} IS NOT NULL"
             )["kind"].tolist()
-            is_number = set(kinds) <= {"integer", "real"}
             found[name] = " and ".join(sorted(kinds))
-            if is_number:
+            if kinds and set(kinds) <= {"integer", "real"}:
                 found[name] = "real" if "real" in kinds else "integer"
         return found
 
@@ -381,6 +384,9 @@ def _check_kinds(roles: Roles, kinds: Mapping[str, str]) -> None:
     for argument, name in roles.numeric():
         if kinds[name] not in _NUMBERS:
             raise InvalidInputError(f"{argument}: column {name!r} holds {kinds[name]}, not numbers")
+    ood = "text" if roles.ood is None else kinds[roles.ood]
+    if not set(ood.split(" and ")) <= {*_NUMBERS, *_STORED, "text"}:
+        raise InvalidInputError(f"ood: column {roles.ood!r} holds {ood}, {NEITHER_FLAG_NOR_NAME}")
     if roles.label is None or roles.prediction is None:
         return
     told = [("label", roles.label), ("prediction", roles.prediction)]

@@ -356,7 +356,10 @@ class Streamed:
             certificates.append(certificate)
             if line is not None:
                 lines.append(turned(line, signs))
-        return preferred(lines, program), _joint(certificates, opened.boxes)
+        best = preferred(lines, program)
+        known = math.inf if best is None else program.value(best.id, best.ood, best.loss)
+        value = program.scale * known + program.offset
+        return best, _joint(certificates, opened.boxes, value)
 
     def _find_single(self, program: Program) -> tuple[Line | None, SearchCertificate]:
         points = one_score_points(self.grid, self.layers, program)
@@ -461,16 +464,17 @@ def _spread(sample: Sample | None, scores: int) -> np.ndarray[tuple[int], np.dty
     return spread(points.scores, points.id)
 
 
-def _joint(certificates: list[SearchCertificate], boxes: int) -> SearchCertificate:
-    """Return what several searches together are sure of."""
+def _joint(certificates: list[SearchCertificate], boxes: int, value: float) -> SearchCertificate:
+    """Return what several searches together are sure of, where the best of all has a value."""
     surest_first = ("optimal", "gap", "unresolved", "budget")
-    ranked = sorted(certificates, key=lambda one: surest_first.index(one.status))
-    return SearchCertificate(
-        ranked[-1].status,
-        min(one.lower_bound for one in certificates),
-        boxes + sum(one.boxes for one in certificates),
-        sum(one.unresolved for one in certificates),
-    )
+    status = max((one.status for one in certificates), key=surest_first.index)
+    lower_bound = min(one.lower_bound for one in certificates)
+    unresolved = sum(one.unresolved for one in certificates)
+    if status == "optimal" and unresolved and lower_bound < value:
+        # A search that found no rule at all cannot tell whether others are better.
+        status = "unresolved"
+    boxes += sum(one.boxes for one in certificates)
+    return SearchCertificate(status, lower_bound, boxes, unresolved)
 
 
 def one_score_points(grid: CellGrid, layers: Layers, program: Program) -> Points:
