@@ -409,11 +409,11 @@ def as_prepared(
 def _spans_decades(scores: FloatArray) -> bool:
     """Return whether some of the rows, evenly drawn, span far more than their middle."""
     some = scores[:: max(1, len(scores) // 2000)]
-    if len(some) == 0:
-        return False
-    with np.errstate(over="ignore", invalid="ignore"):
-        low, high = np.quantile(some, (0.1, 0.9), axis=0)
-        return bool((np.ptp(some, axis=0) / WIDE > high - low).any())
+    tenth = len(some) // 10
+    # A column at a time, since sorting rows of pairs is many times slower.
+    marks = [0, tenth, -1 - tenth, -1]
+    columns = (np.sort(column)[marks].tolist() for column in some.T if len(some))
+    return any((last - first) / WIDE > high - low for first, low, high, last in columns)
 
 
 def spread(scores: FloatArray, id_mass: IntArray) -> FloatArray:

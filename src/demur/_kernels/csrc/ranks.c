@@ -11,24 +11,24 @@
 int learn_ranks(const double *scores, int64_t n, int column, int fine, Ranks *ranks)
 {
     int64_t size = n < SAMPLED_ROWS ? n : SAMPLED_ROWS, stride = n / size;
-    Keyed *sample = malloc(2 * (size_t)size * sizeof *sample);
-    if (!sample) return -1;
+    double sample[SAMPLED_ROWS];
+    uint64_t *room = malloc(2 * (size_t)size * sizeof *room);
+    if (!room) return -1;
     for (int64_t i = 0; i < size; i++) {
         int64_t row = i * stride + (int64_t)(scramble((uint64_t)i) % (uint64_t)stride);
-        sample[i].key = scores[2 * row + column];
-        sample[i].item = 0;
+        sample[i] = scores[2 * row + column];
     }
-    sort_keyed(sample, sample + size, size);
-    for (int k = 0; k <= KNOTS; k++) ranks->edge[k] = sample[(size - 1) * k / KNOTS].key;
+    sort_numbers(sample, room, (int)size);
+    free(room);
+    for (int k = 0; k <= KNOTS; k++) ranks->edge[k] = sample[(size - 1) * k / KNOTS];
     for (int k = 0; k < KNOTS; k++) {
         double width = ranks->edge[k + 1] - ranks->edge[k];
         double steps = ldexp(1, fine) / width;
         ranks->steps[k] = width > 0 && steps < HUGE_VAL ? steps : 0;
     }
     ranks->fine = fine;
-    ranks->spread = sample[size - 1 - size / 10].key - sample[size / 10].key;
+    ranks->spread = sample[size - 1 - size / 10] - sample[size / 10];
     if (!(ranks->spread > 0)) ranks->spread = ranks->edge[KNOTS] - ranks->edge[0];
-    free(sample);
     return 0;
 }
 

@@ -39,6 +39,48 @@ void sort_keyed(Keyed *a, Keyed *spare, int64_t n)
     if (from != a) memcpy(a, from, (size_t)n * sizeof *a);
 }
 
+/* Numbers as whole ones in the same order: bits of those below zero run backwards. */
+static uint64_t ordered_bits(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits ^ (bits >> 63 ? UINT64_MAX : (uint64_t)1 << 63);
+}
+
+static double number_of(uint64_t ordered)
+{
+    const uint64_t bits = ordered ^ (ordered >> 63 ? (uint64_t)1 << 63 : UINT64_MAX);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+#define BYTES 8
+
+void sort_numbers(double *a, uint64_t *room, int n)
+{
+    uint32_t count[BYTES][256] = {{0}};
+    uint64_t *from = room, *to = room + n;
+    for (int i = 0; i < n; i++) {
+        from[i] = ordered_bits(a[i]);
+        for (int b = 0; b < BYTES; b++) count[b][from[i] >> (8 * b) & 255]++;
+    }
+    for (int b = 0; b < BYTES; b++) {
+        uint32_t total = 0;
+        if (n && count[b][from[0] >> (8 * b) & 255] == (uint32_t)n) continue;
+        for (int k = 0; k < 256; k++) {
+            const uint32_t here = count[b][k];
+            count[b][k] = total;
+            total += here;
+        }
+        for (int i = 0; i < n; i++) to[count[b][from[i] >> (8 * b) & 255]++] = from[i];
+        uint64_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    for (int i = 0; i < n; i++) a[i] = number_of(from[i]);
+}
+
 #define DIGITS (1 << DIGIT_BITS)
 #define FEW 48 /* codes that are sorted by insertion */
 

@@ -12,6 +12,8 @@ typedef struct {
 } Keyed;
 
 /* Sort by key; `spare` has room for n. */
+/* Sort n numbers, none of them NaN, with room for 2*n. */
+void sort_numbers(double *a, uint64_t *room, int n);
 void sort_keyed(Keyed *a, Keyed *spare, int64_t n);
 
 /* Codes are sorted by their leading bits: first by BUCKET_BITS of them, then within each bucket,
