@@ -213,7 +213,7 @@ def _from_objects(name: str, array: npt.NDArray[Any]) -> FloatArray:
 def _is_number(item: Any) -> bool:
     try:
         float(item)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
 

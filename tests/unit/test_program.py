@@ -8,6 +8,7 @@ import pytest
 import demur as dm
 from demur.core.points import Masses, Points
 from demur.core.program import integer_coefficients, quotient_bound
+from demur.core.wording import bounds_met
 
 
 def test_whole_and_dyadic_weights_are_exact():
@@ -90,3 +91,13 @@ def test_program_value_is_the_model_objective(model, weighted):
     point = tuned.point
     expected = point.selective_risk if point.expected_cost is None else point.expected_cost
     assert program.scale * value + program.offset == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_bound_that_weights_meet_exactly_is_met():
+    # 0.3 of 1.2 is a quarter, of which floats lack some 1e-15.
+    sample = dm.Sample(range(5), [0, 0, 0, 1, 1], id_weight=[0.1, 0.1, 0.1, 0.2, 0.7])
+    model = dm.TprFprModel(0.25)
+    point = dm.evaluate(dm.tune(sample, model).rule, sample)
+    assert point.tpr < 0.25
+    assert bounds_met(model, point) == {"tpr >= 0.25": True}
+    assert not bounds_met(dm.TprFprModel(0.2500001), point)["tpr >= 0.2500001"]

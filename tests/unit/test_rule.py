@@ -147,3 +147,9 @@ def test_sql_needs_names_and_no_chance():
     with pytest.raises(dm.InvalidInputError, match="random"):
         RULES[4].to_sql(["a", "b"])
     assert '"k""nn"' in RULES[1].to_sql()
+
+
+def test_a_whole_number_beyond_floats_is_refused_by_name():
+    rule = dm.Rule((1.0,), 0.5, score_names=("a",))
+    with pytest.raises(dm.InvalidInputError, match="column 'a' holds a whole number beyond"):
+        rule.accept_one({"a": 10**400})

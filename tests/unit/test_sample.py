@@ -18,6 +18,7 @@ import demur as dm
         ({"id_scores": ["a", "b"], "id_loss": [0, 1]}, "id_scores must hold real numbers"),
         ({"id_scores": [1, 2], "id_loss": ["0", "1"]}, "id_loss must hold real numbers"),
         ({"id_scores": [1, "b"], "id_loss": [0, 1]}, "id_scores"),
+        ({"id_scores": [1, 10**400], "id_loss": [0, 1]}, r"id_scores\[1\] is 10+, not a number"),
         ({"id_scores": [1, None], "id_loss": [0, 1]}, r"id_scores\[1\] is None"),
         ({"id_scores": [[1], [1, 2]], "id_loss": [0, 1]}, "id_scores cannot be read"),
         ({"id_scores": [1 + 2j], "id_loss": [0]}, "real numbers"),
@@ -121,6 +122,38 @@ def test_frames_of_any_library(library):
 def test_frames_with_wrong_columns(options, message):
     with pytest.raises(dm.InvalidInputError, match=message):
         dm.Sample.from_frame(pl.DataFrame(COLUMNS), **options)
+
+
+@pytest.mark.parametrize("flag", [bool, int, np.bool_])
+def test_flags_that_come_as_objects_are_flags(flag):
+    def frame(*marks):
+        return pd.DataFrame({"s": [1, 2, 3], "l": [0, 1, 1], "o": np.array(marks, object)})
+
+    made = dm.Sample.from_frame(frame(flag(0), flag(0), flag(1)), "s", loss="l", ood="o")
+    assert (made.n_id, made.id_scores.tolist(), list(made.ood_sets)) == (2, [[1], [2]], ["ood"])
+    with pytest.raises(dm.InvalidInputError, match="column 'o', row 1 is nan"):
+        dm.Sample.from_frame(frame(flag(0), None, flag(1)), "s", loss="l", ood="o")
+
+
+@pytest.mark.parametrize(
+    "library", [pd.DataFrame, pl.DataFrame, lambda data: pd.DataFrame(data).astype("Int64")]
+)
+def test_classes_and_groups_beyond_doubles_stay_apart(library):
+    large = 2**53
+    classes = {"s": [1, 2], "y": [large, large], "h": [large + 1, large], "g": [large, large + 1]}
+    roles = {"label": "y", "prediction": "h", "group": "g"}
+    made = dm.Sample.from_frame(library(classes), "s", **roles)
+    assert made.id_loss.tolist() == [1, 0]
+    assert made.groups == (str(large), str(large + 1))
+
+
+def test_classes_beyond_doubles_may_be_missing_on_ood_rows():
+    large = 2**53
+    frame = pl.DataFrame(
+        {"s": [1, 2, 3], "y": [large, large, None], "h": [large + 1, large, None], "o": [0, 0, 1]}
+    )
+    made = dm.Sample.from_frame(frame, "s", label="y", prediction="h", ood="o")
+    assert (made.id_loss.tolist(), made.n_ood) == ([1, 0], 1)
 
 
 def test_not_a_frame():

@@ -225,9 +225,7 @@ def _values(series: nw.Series[Any]) -> npt.NDArray[Any]:
         items = zip(series.to_list(), series.is_null().to_list(), strict=True)
         return np.array([np.nan if gone else float(item) for item, gone in items], np.float64)
     if kind.is_integer():
-        # Beyond 2^53 not every library casts to doubles; all hand over what they have.
-        values = series.fill_null(0).to_numpy().astype(np.float64)
-        return np.where(series.is_null().to_numpy().astype(bool), np.nan, values)
+        return _whole_numbers(series)
     if kind.is_numeric() or kind == nw.Boolean:
         return series.cast(nw.Float64).fill_null(np.nan).to_numpy().astype(np.float64)
     # One by one: of lists that are equally long, NumPy would make an array of more dimensions.
@@ -252,6 +250,20 @@ def are_decimals(series: nw.Series[Any]) -> bool:
     native = series.to_native()
     kind = getattr(getattr(native, "dtype", None), "pyarrow_dtype", getattr(native, "type", None))
     return str(kind).startswith("decimal")
+
+
+def _whole_numbers(series: nw.Series[Any]) -> npt.NDArray[Any]:
+    """Return integers as they are: beyond 2^53, doubles would make two classes one."""
+    missing = series.is_null().to_numpy().astype(bool)
+    values = np.asarray(series.fill_null(0).to_numpy())
+    if not missing.any():
+        return values
+    apart = values.astype(np.float64)
+    if (np.abs(apart) < 2.0**53).all():
+        return np.where(missing, np.nan, apart)
+    objects = values.astype(object)
+    objects[missing] = None
+    return objects
 
 
 def score_columns(
@@ -340,7 +352,12 @@ def floats(columns: Columns, argument: str, name: str) -> FloatArray:
     """Return a column as floats, NaN where a value is missing."""
     column = columns[name]
     if column.dtype.kind == "O" and all(map(_is_number, column.flat)):
-        return np.array([np.nan if item is None else item for item in column.flat], np.float64)
+        try:
+            return np.array([np.nan if item is None else item for item in column.flat], np.float64)
+        except OverflowError:
+            raise InvalidInputError(
+                f"{argument}: column {name!r} holds a whole number beyond what a float can hold"
+            ) from None
     if column.dtype.kind not in "biuf":
         raise InvalidInputError(f"{argument}: column {name!r} holds {_kind(column)}, not numbers")
     if column.ndim != 1:
@@ -385,7 +402,7 @@ def _kind(column: npt.NDArray[Any]) -> str:
 
 
 def _is_number(item: Any) -> bool:
-    return item is None or isinstance(item, (Real, Decimal))
+    return item is None or isinstance(item, (Real, Decimal, np.bool_))
 
 
 def check_losses(

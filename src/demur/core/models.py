@@ -20,6 +20,10 @@ from demur.errors import InvalidInputError
 Quantity = Literal["tpr", "fpr", "precision", "selective_risk"]
 EACH_SET = "each"
 """The `ood_set` of a bound that every OOD set has to keep by itself."""
+ROUNDING = 1e-12
+"""What a rate seen on rows may lack for a bound: weights such as 0.1 are no binary fractions, so
+that 80 % of their sum is seldom 0.8 to the last bit. No share of a billion rows comes so near to a
+bound of two decimals without meeting it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +111,15 @@ class Bound:
         """Whether it is about one group of ID rows, or one OOD set."""
         return self.group is not None or self.is_of_one_set
 
-    def met_by(self, value: float | None) -> bool:
-        """Return whether a value meets the bound; one that is undefined does not."""
+    def met_by(self, value: float | None, *, within: float = 0.0) -> bool:
+        """Return whether a value meets the bound, or lacks at most `within` for it.
+
+        One that is undefined does not.
+        """
         if value is None:
             return False
-        return value >= float(self.value) if self.is_lower else value <= float(self.value)
+        limit = float(self.value)
+        return value >= limit - within if self.is_lower else value <= limit + within
 
     def moved_to(self, value: Number) -> Bound:
         """Return the same bound at another value."""

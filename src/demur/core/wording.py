@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from demur._arrays import data_frame
-from demur.core.models import EACH_SET, Bound, RejectionModel
+from demur.core.models import EACH_SET, ROUNDING, Bound, RejectionModel
 from demur.core.program import Number
 from demur.core.rates import OperatingPoint
 from demur.core.rule import BoxRule, Rule
@@ -150,7 +150,7 @@ def bounds_met(model: RejectionModel, point: OperatingPoint) -> dict[str, bool]:
     Bounds on the FPR are left out where there are no OOD rows to have one.
     """
     return {
-        bound_text(model, bound): bound.met_by(value_at(point, bound))
+        bound_text(model, bound): bound.met_by(value_at(point, bound), within=ROUNDING)
         for bound in model.bounds
         if not (bound.quantity == "fpr" and math.isnan(point.fpr))
     }

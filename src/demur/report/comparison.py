@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from demur import metrics
 from demur._arrays import data_frame
-from demur.core.models import RejectionModel
+from demur.core.models import ROUNDING, RejectionModel
 from demur.core.rates import evaluate
 from demur.core.sample import Sample
 from demur.core.wording import objective_name
@@ -121,7 +121,9 @@ def _missed(row: Mapping[str, float], model: RejectionModel) -> tuple[str, ...]:
         name
         for bound in asked
         for name in columns[bound.quantity]
-        if name in row and not math.isnan(row[name]) and not bound.met_by(row[name])
+        if name in row
+        and not math.isnan(row[name])
+        and not bound.met_by(row[name], within=ROUNDING)
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from demur.core.models import RejectionModel
+from demur.core.models import ROUNDING, RejectionModel
 from demur.core.program import Number
 from demur.core.sample import Sample
 from demur.core.wording import ONLY_THESE_OOD, PERCENT_SIGN, amount, bound_sign, number
@@ -50,7 +50,7 @@ def bound_state(bound: StatedBound, seen: Seen, *, fresh: bool) -> State | None:
     rate = seen.rates.get(bound.rate)
     if rate is None or math.isnan(rate.value):
         return None
-    if not bound.bound.met_by(rate.value):
+    if not bound.bound.met_by(rate.value, within=ROUNDING):
         return "missed"
     return "proven" if fresh and seen.certified.get(bound.text) else "seen"
 
@@ -317,7 +317,9 @@ def _missed(held_out: Seen | None, bounds: Sequence[StatedBound]) -> list[str]:
     texts = []
     for bound in bounds:
         seen = held_out.rates.get(bound.rate)
-        if seen is not None and not math.isnan(seen.value) and not bound.bound.met_by(seen.value):
+        if seen is None or math.isnan(seen.value):
+            continue
+        if not bound.bound.met_by(seen.value, within=ROUNDING):
             texts.append(f"On held-out rows {bound.text} is missed: it is {number(seen.value)}.")
     return texts
 
