@@ -51,6 +51,21 @@ def test_sqlite_decides_the_same(rule):
     connection.close()
 
 
+def test_sqlite_takes_no_text_for_infinity():
+    # There CAST('Infinity' AS DOUBLE) is 0.0, a common value of a score that is not weighed.
+    rule = dm.Rule((1.0, 0.0), 0.3)
+    rows = [(0.1, 0.0), (0.1, 5.0), (0.1, None), (0.1, math.inf), (0.5, 0.0)]
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE scored (a DOUBLE, b DOUBLE)")
+    connection.executemany("INSERT INTO scored VALUES (?, ?)", rows)
+    query = f"SELECT {rule.to_sql(['a', 'b'], dialect='trino')} FROM scored ORDER BY rowid"
+    found = [bool(accept) for (accept,) in connection.execute(query)]
+    connection.close()
+    scores = {name: [row[k] for row in rows] for k, name in enumerate("ab")}
+    named = dm.Rule((1.0, 0.0), 0.3, score_names=("a", "b"))
+    assert found == named.accept(scores, missing="reject").tolist() == [True] * 3 + [False] * 2
+
+
 @pytest.mark.parametrize(
     "dialect", ["postgres", "bigquery", "spark", "duckdb", "snowflake", "trino"]
 )

@@ -37,8 +37,8 @@ class Syntax:
     """What the type of doubles is called."""
     is_finite: str = "{value} BETWEEN {least} AND {most}"
     """What is TRUE of finite numbers."""
-    infinity: str = "Infinity"
-    """How an infinite double is written as text."""
+    infinity: str = "CAST('Infinity' AS {kind})"
+    """How an infinite double is written."""
 
     def double(self, value: float) -> str:
         """Write a number so that it is read as the same double."""
@@ -68,8 +68,11 @@ _SYNTAX: dict[Dialect, Syntax] = {
     "postgres": Syntax(_doubled('"'), "CAST('{}' AS DOUBLE PRECISION)", "DOUBLE PRECISION"),
     "bigquery": Syntax(_escaped, "{}", "FLOAT64"),
     # A plain number is a decimal here, too.
-    "snowflake": Syntax(_doubled('"'), "CAST('{}' AS DOUBLE)", "DOUBLE", infinity="inf"),
-    "trino": Syntax(_doubled('"'), "{}", "DOUBLE"),
+    "snowflake": Syntax(
+        _doubled('"'), "CAST('{}' AS DOUBLE)", "DOUBLE", infinity="CAST('inf' AS {kind})"
+    ),
+    # A product, since SQLite, which this is for as well, takes the text 'Infinity' for zero.
+    "trino": Syntax(_doubled('"'), "{}", "DOUBLE", infinity="1.0e+300 * 1.0e+300"),
 }
 
 
@@ -154,7 +157,7 @@ def _accepting(values: list[tuple[float, str]], within: list[str], syntax: Synta
     finite = [
         syntax.finite(value)
         if weight != 0
-        else f"COALESCE({value} <> CAST('{syntax.infinity}' AS {syntax.kind}), TRUE)"
+        else f"COALESCE({value} <> {syntax.infinity.format(kind=syntax.kind)}, TRUE)"
         for weight, value in values
     ]
     return f"COALESCE({' AND '.join([*finite, *within])}, FALSE)"
