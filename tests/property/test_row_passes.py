@@ -163,3 +163,23 @@ def test_the_middle_of_the_scores_is_the_same(monkeypatch, bits):
         known += bool(np.isfinite(tenths).all())
         assert rows.spread.tolist() == spread(rows.points.scores, rows.points.id).tolist()
     assert known > CASES / 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rates_of_rows_drawn_are_the_same(monkeypatch, vectors):
+    from demur.guarantees.standard_errors import CountedRows
+
+    monkeypatch.setenv("DEMUR_ENGINE", "compiled")
+    some = 0
+    for rng, sample in samples(4):
+        counted, model = CountedRows.of(sample), dm.TprFprModel(0.5)
+        rule = dm.Rule(tuple(rng.normal(size=2)), float(rng.normal()), float(rng.choice([0, 1])))
+        times = rng.integers(0, 4, sample.n_id), rng.integers(0, 4, sample.n_ood)
+        views = [times, None, tuple((t == 0).astype(np.int64) for t in times)]
+        found = counted.points_of(rule, views, model)
+        once = np.ones(sample.n_id, np.int64), np.ones(sample.n_ood, np.int64)
+        decided = counted.decide(rule)
+        expected = [counted.point(decided, view or once, model) for view in views]
+        np.testing.assert_equal(found, expected)
+        some += sum(point is not None and 0 < point.tpr < 1 for point in found)
+    assert some > CASES / 2

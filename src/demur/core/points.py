@@ -163,13 +163,19 @@ class RowMasses:
 
     def repeated(self, times: IntArray) -> RowMasses:
         """Return the masses when row i counts `times[i]` times, which must be spared for."""
-        id_, ood, loss = self.id * times, self.ood * times, self.loss * times
+        n_id = len(self.labels.sample.id_scores)
+        id_, loss = np.zeros_like(self.id), np.zeros_like(self.loss)
+        # OOD rows have no ID mass, and no loss.
+        np.multiply(self.id[:n_id], times[:n_id], out=id_[:n_id])
+        np.multiply(self.loss[:n_id], times[:n_id], out=loss[:n_id])
+        ood = self.ood * times
+        pooled = ood[0] if len(ood) == 1 else ood.sum(axis=0)
         totals = replace(
             self.totals,
-            id=int(id_.sum()),
+            id=int(id_[:n_id].sum()),
             ood=tuple(int(total) for total in ood.sum(axis=1)),
-            loss=int(loss.sum()),
-            **self.labels.totals(id_, Masses(ood.sum(axis=0)[len(self.labels.sample.id_scores) :])),
+            loss=int(loss[:n_id].sum()),
+            **self.labels.totals(id_, Masses(pooled[n_id:])),
         )
         return RowMasses(id_, ood, loss, totals, self.labels)
 

@@ -202,11 +202,9 @@ def replicate(
     def run(generator: np.random.Generator) -> tuple[list[list[list[float]]], bool, FloatArray]:
         times = draw(tuned[0][0], generator, members)
         rules = [judge.retuner.rule(np.concatenate(times)) for judge in judges]
-        decided = [judge.decide(rule) for judge, rule in zip(judges, rules, strict=True)]
-        rates = [
-            judge.rates(rows, times, anew=rule is not None)
-            for judge, rows, rule in zip(judges, decided, rules, strict=True)
-        ]
+        pairs = list(zip(judges, rules, strict=True))
+        rates = [judge.rates(rule, times) for judge, rule in pairs]
+        decided = [judge.decide(rule) for judge, rule in pairs] if with_errors else []
         return rates, None in rules, errors(decided, times)
 
     found = in_order(run, generators, workers=workers, progress=progress)
@@ -237,11 +235,15 @@ class _Judge:
         """Return the rows that `rule` accepts, or for None the rule tuned on the sample."""
         return self.counted.decide(self.tuned if rule is None else rule)
 
-    def rates(self, accepted: Decided, times: Times, *, anew: bool) -> list[list[float]]:
-        """Return the measures on the rows drawn, on the whole sample and on the rows not drawn."""
+    def rates(self, rule: Rule | None, times: Times) -> list[list[float]]:
+        """Return the measures on the rows drawn, on the whole sample and on the rows not drawn.
+
+        Of `rule`, tuned on the rows drawn; of None, that tuned on the sample, which has seen all.
+        """
         names = measures(self.spread.model)
-        views = (times, _once(self.counted.sample), _never(times))
-        points = self.counted.points(accepted, views, self.spread.model)
+        views = (times, None, _never(times))
+        points = self.counted.points_of(rule or self.tuned, views, self.spread.model)
+        anew = rule is not None
         return [
             values(point if anew or view < 2 else None, names) for view, point in enumerate(points)
         ]

@@ -12,17 +12,19 @@ DeLong's standard error is for one score, and for two scores on the same rows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray, takes
+from demur._kernels.engines import engine
 from demur.core.models import RejectionModel
 from demur.core.points import Masses
 from demur.core.program import Totals
 from demur.core.rates import OperatingPoint, operating_point
-from demur.core.rule import Rule
+from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import Interval, miss, refuse_weights
@@ -83,19 +85,39 @@ class CountedRows:
         return self.points(accepted, [times], model)[0]
 
     def points(
-        self, accepted: Decided, views: Sequence[Times], model: RejectionModel | None
+        self, accepted: Decided, views: Sequence[Times | None], model: RejectionModel | None
     ) -> list[OperatingPoint | None]:
-        """Return what `point` does for several ways to count the rows."""
+        """Return what `point` does for several ways to count the rows; None counts each once."""
         id_, ood, loss = self.masses
-        sides = [id_, id_ * accepted[0], loss * accepted[0]], [ood, ood * accepted[1]]
+        sides = _with_accepted(accepted[0], id_, loss), _with_accepted(accepted[1], ood)
         points: list[OperatingPoint | None] = []
         for view in views:
-            sums = []
-            for masses, times in zip(sides, view, strict=True):
-                weights = times.astype(np.float64)
-                sums += [_counted(mass, weights) for mass in masses]
+            sums = [n for rows in map(_counted, sides, view or (None, None)) for n in rows]
             points.append(self._point(sums, model) if sums[0] else None)
         return points
+
+    def points_of(
+        self, rule: Rule, views: Sequence[Times | None], model: RejectionModel | None
+    ) -> list[OperatingPoint | None]:
+        """Return `points` of what a rule accepts, from one pass over the rows if it can be."""
+        passes, matched = engine().passes, rule.on(self.sample.columns)
+        weighs = not isinstance(matched, BoxRule) and len(matched.direction) == 2
+        if passes is None or not weighs or any(map(len, self.infinite)) or len(views) < 2:
+            return self.points(self.decide(rule), views, model)
+
+        def accepted(scores: FloatArray, columns: IntArray) -> list[int]:
+            masses = columns[0], columns[1], columns[2:]
+            half_plane = matched.direction, matched.threshold
+            return passes.tally(scores, *half_plane, masses, closed=bool(matched.tau))
+
+        of_id, of_ood = zip(*(view or (None, None) for view in views), strict=True)
+        own, foreign = _repeated((self.id, self.loss), of_id), _repeated((self.ood,), of_ood)
+        of_rule = accepted(self.sample.id_scores, own)
+        ood = accepted(self.sample.ood_scores, foreign)
+        totals = own[: len(views)].sum(axis=1).tolist(), foreign.sum(axis=1).tolist()
+        parts = of_rule[: len(views)], of_rule[len(views) :]
+        sums = zip(totals[0], *parts, totals[1], ood, strict=True)
+        return [self._point(list(each), model) if each[0] else None for each in sums]
 
     def _point(self, sums: list[int], model: RejectionModel | None) -> OperatingPoint:
         total_id, id_, loss, total_ood, ood = sums
@@ -112,12 +134,40 @@ class CountedRows:
         )
 
 
-def _counted(mass: FloatArray, times: FloatArray) -> int:
-    """Return the sum of whole masses when row i counts `times[i]` times."""
+def _repeated(masses: Sequence[Masses], times: Sequence[IntArray | None]) -> IntArray:
+    """Return each of masses when row i counts `times[k][i]` times, or once.
+
+    Shape (masses * times, rows).
+    """
+    rows = np.empty((len(masses) * len(times), len(masses[0].values)), np.int64)
+    for row, (mass, how_often) in zip(rows, itertools.product(masses, times), strict=True):
+        if how_often is None:
+            row[:] = mass.values
+        else:
+            np.multiply(mass.values, how_often, out=row)
+    return rows
+
+
+def _with_accepted(accepted: BoolArray, *masses: FloatArray) -> FloatArray:
+    """Return the first masses of all rows, then each of those that are accepted."""
+    rows = np.empty((1 + len(masses), len(accepted)))
+    rows[0] = masses[0]
+    taken = accepted.astype(np.float64)
+    for row, mass in zip(rows[1:], masses, strict=True):
+        np.multiply(mass, taken, out=row)
+    return rows
+
+
+def _counted(masses: FloatArray, times: IntArray | None) -> list[int]:
+    """Return the sums of rows of whole masses when column i counts `times[i]` times, or once."""
+    if times is None:
+        return [int(total) for total in masses.sum(axis=1).tolist()]
     # Not by `@`: sums this small are not worth the threads of a BLAS.
-    total = float(np.einsum("n,n->", mass, times))
+    totals: list[float] = np.einsum("kn,n->k", masses, times.astype(np.float64)).tolist()
     # Below 2**53 float64 adds whole numbers exactly, in any order.
-    return int(total) if total < 2.0**52 else int(mass.astype(np.int64) @ times.astype(np.int64))
+    if max(totals) < 2.0**52:
+        return [int(total) for total in totals]
+    return [int(mass.astype(np.int64) @ times) for mass in masses]
 
 
 def measures(model: RejectionModel) -> tuple[str, ...]:

@@ -270,11 +270,41 @@ void note_unit(int64_t id, int64_t loss, int64_t *unit)
     }
 }
 
+/* With one set of OOD and nothing extra, by far the most frequent case. */
+static void collect_pairs(const int32_t *row, int64_t first, int64_t end, const RowMasses *from,
+                          int64_t *mass)
+{
+    enum { WIDTH = FIRST_OOD + 1 };
+    for (int64_t i = first; i < end; i++) {
+        int64_t *here = mass + (int64_t)row[i] * WIDTH;
+        const int64_t id = from->id[i], loss = from->loss[i], ood = from->ood[i];
+        if (i + AHEAD < end) WILL_WRITE(mass + (int64_t)row[i + AHEAD] * WIDTH);
+        here[ID] += id;
+        here[LOSS] += loss;
+        here[FIRST_OOD] += ood;
+        here[MARK] |= (int64_t)scramble((uint64_t)row[i]) & -(int64_t)((id | loss | ood) != 0);
+    }
+}
+
+static int collect_in_blocks(Signals *signals, const int32_t *row, int64_t n, const RowMasses *from,
+                             int64_t *mass, int64_t *unit)
+{
+    for (int64_t first = 0; first < n; first += ROWS_OF_A_BLOCK) {
+        const int64_t end = n - first < ROWS_OF_A_BLOCK ? n : first + ROWS_OF_A_BLOCK;
+        if (interrupted(signals, 1)) return -1;
+        collect_pairs(row, first, end, from, mass);
+        for (int64_t i = first; i < end && unit[UNIT_LOSS] >= 0; i++)
+            if (from->loss[i] > 0) note_unit(from->id[i], from->loss[i], unit);
+    }
+    return 0;
+}
+
 int tree_collect(Signals *signals, const int32_t *row, int64_t n, const RowMasses *from,
                  int64_t *mass, int64_t *unit)
 {
     const int sets = from->sets, extras = from->extras, width = FIRST_OOD + sets + extras;
     unit[UNIT_LOSS] = unit[UNIT_ID] = 0;
+    if (sets == 1 && extras == 0) return collect_in_blocks(signals, row, n, from, mass, unit);
     for (int64_t i = 0; i < n; i++) {
         if (interrupted_in_loop(signals, i)) return -1;
         if (i + AHEAD < n)
