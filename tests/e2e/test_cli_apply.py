@@ -227,6 +227,18 @@ def test_a_score_of_weight_zero_need_not_be_there(folder, ending):
         assert {name: one[name] for name in other} == other
 
 
+@pytest.mark.parametrize("given", ["knn,msp", "knn,other"])
+def test_columns_of_the_rule_do_not_change_places(folder, given):
+    (folder / "s.csv").write_text("msp,knn,other\n1.5,0.1,0\n0.1,1.5,0\n")
+    for command_name in ("apply", "evaluate"):
+        done = run(folder, command_name, "r.json", "s.csv", "--scores", given)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "'knn' would be read in place of 'msp'" in done.stderr
+        assert "The rule's order is msp,knn" in done.stderr
+    others = run(folder, "apply", "r.json", "s.csv", "--scores", "other,knn")
+    assert [line[-4:] for line in others.stdout.split()[1:]] == ["true", "true"]
+
+
 def test_columns_called_alike_are_refused(folder):
     (folder / "s.csv").write_text("msp,knn,x,x\n1,1,1,1\n")
     done = run(folder, "apply", "r.json", "s.csv")

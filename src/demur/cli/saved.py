@@ -238,6 +238,7 @@ def rule_on(
         raise InvalidInputError(
             f"--scores: the rule takes {len(rule.direction)} columns, got {', '.join(names)}"
         )
+    _refuse_crossed(names, rule.score_names)
     senses = dict(zip(rule.score_names or names, names, strict=True))
     check_confidence(confidence, set(names))
     for name, weight in zip(names, rule.direction, strict=True):
@@ -247,6 +248,17 @@ def rule_on(
             )
     confidence = confidence or tuple(senses[name] for name in rule.confidence)
     return replace(rule, score_names=names, confidence=confidence), names
+
+
+def _refuse_crossed(given: tuple[str, ...], own: tuple[str, ...] | None) -> None:
+    """Refuse one of the rule's columns in the place of another, which would cross the weights."""
+    for name, meant in zip(given, own or given, strict=True):
+        if name != meant and own is not None and name in own:
+            raise InvalidInputError(
+                f"--scores {','.join(given)}: {name!r} would be read in place of {meant!r}, but "
+                f"the rule weighs it by itself. The rule's order is {','.join(own)}; without "
+                "--scores the columns are read by these names"
+            )
 
 
 @contextmanager
@@ -365,6 +377,7 @@ def _learned_columns(
         raise InvalidInputError(
             f"--scores: the rule takes {own.count} columns, got {', '.join(names)}"
         )
+    _refuse_crossed(names, own.names)
     senses = dict(zip(own.names or names, names, strict=True))
     known = tuple(senses[name] for name in own.confidence)
     if confidence and set(confidence) != set(known):
