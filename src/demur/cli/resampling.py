@@ -100,8 +100,8 @@ class ResamplingOptions:
 
     def compare(
         self,
-        first: Sample,
-        second: Sample,
+        first: Sample | ScoreSource,
+        second: Sample | ScoreSource,
         model: RejectionModel,
         *,
         label: str,

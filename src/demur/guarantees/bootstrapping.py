@@ -17,7 +17,7 @@ from demur.core.drawing import DrawableSource, RowDraw, drawable
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.sample import Sample
-from demur.core.source import ScoreSource
+from demur.core.source import Overview, ScoreSource
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import Interval, miss
 from demur.guarantees.retuning import (
@@ -343,10 +343,10 @@ def _ranges(rates: Mapping[str, ResampledRate]) -> str:
     )
 
 
-@takes(first=Sample, second=Sample, model=RejectionModel)
+@takes(first=(Sample, ScoreSource), second=(Sample, ScoreSource), model=RejectionModel)
 def compare(
-    first: Sample,
-    second: Sample,
+    first: Sample | ScoreSource,
+    second: Sample | ScoreSource,
     model: RejectionModel,
     *,
     replicates: int = 1000,
@@ -364,10 +364,15 @@ def compare(
     easy and hard inputs, cancels in the difference. Differences are compared as multiples of
     their standard errors, from the rows on which the methods differ and one row more.
 
+    Of two sources of the same rows, opened with the same `key`, rows are drawn by a hash of that
+    key with `rng` as the seed, the same for both, and differences are compared as they are. Every
+    replicate takes about a dozen passes.
+
     Parameters
     ----------
     first, second
-        Scores (one or two) and losses of either method; row i is the same input in both.
+        Scores (one or two) and losses of either method; row i is the same input in both. Or two
+        sources of the same rows.
     groups
         As in `bootstrap`.
 
@@ -383,6 +388,17 @@ def compare(
     >>> found.differences["selective_risk"].interval.low > 0
     True
     """
+    if isinstance(first, ScoreSource) or isinstance(second, ScoreSource):
+        return _compare_sources(
+            first,
+            second,
+            model,
+            replicates=replicates,
+            confidence=confidence,
+            directions=directions,
+            seed=check_options(rng, groups, search),
+            progress=progress,
+        )
     _check_same_rows(first, second)
     tail = miss(confidence) / 2
     tuned = [tune(s, model, directions=directions, search=search) for s in (first, second)]
@@ -461,14 +477,8 @@ def bootstrap_source(
     >>> found.measures["tpr"].apparent, len(found.measures["tpr"].in_bag)
     (0.5, 20)
     """
-    if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 1:
-        raise InvalidInputError(f"replicates must be a positive whole number, got {replicates!r}")
+    _check_shares(source, model, replicates)
     tail = miss(confidence) / 2
-    if model.cost is not None or not source.overview().plain:
-        raise InvalidInputError(
-            "the bootstrap of a source is about shares: losses of 0 and 1, rows without weights, "
-            "no costs; others need a Sample"
-        )
     rows, names = drawable(source), measures(model)
     tuned = tune(source, model, directions=directions)
     rates, unable = np.empty((replicates, 3, len(names))), 0
@@ -501,3 +511,73 @@ def _replicate(
         return in_bag, evaluate(tuned.rule, rows, model=model), None
     left_out = evaluate(anew.rule, rows.drawn(draw.others), model=model)
     return anew.point, evaluate(anew.rule, rows, model=model), left_out
+
+
+def _check_shares(source: ScoreSource, model: RejectionModel, replicates: int) -> None:
+    if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 1:
+        raise InvalidInputError(f"replicates must be a positive whole number, got {replicates!r}")
+    if model.cost is not None or not source.overview().plain:
+        raise InvalidInputError(
+            "the bootstrap of a source is about shares: losses of 0 and 1, rows without weights, "
+            "no costs; others need a Sample"
+        )
+
+
+def _compare_sources(
+    first: Sample | ScoreSource,
+    second: Sample | ScoreSource,
+    model: RejectionModel,
+    *,
+    replicates: int,
+    confidence: float,
+    directions: Directions | None,
+    seed: int,
+    progress: Progress | None,
+) -> Comparison:
+    """Return what `compare` says, of rows drawn by a hash of their key."""
+    if not isinstance(first, ScoreSource) or not isinstance(second, ScoreSource):
+        raise InvalidInputError("first and second must both be samples, or both be sources")
+    for source in (first, second):
+        _check_shares(source, model, replicates)
+    tail, names = miss(confidence) / 2, measures(model)
+    rows = drawable(first), drawable(second)
+    _check_drawn_alike(rows, seed)
+    tuned = [tune(source, model, directions=directions) for source in (first, second)]
+    rates, unable = np.empty((replicates, 2, 3, len(names))), 0
+    for number in range(replicates):
+        draw = RowDraw.replicate(number, seed)
+        found = [_replicate(rows[k], draw, tuned[k], directions) for k in (0, 1)]
+        unable += any(points[2] is None for points in found)
+        rates[number] = [[values(point, names) for point in points] for points in found]
+        if progress is not None:
+            progress(number + 1, replicates)
+    apparent = np.array(values(tuned[0].point, names)) - values(tuned[1].point, names)
+    differences = {}
+    for i, name in enumerate(names):
+        in_bag, on_sample, out_of_bag = (rates[:, 0, :, i] - rates[:, 1, :, i]).T
+        low, high = _quantiles(on_sample - in_bag, tail)
+        interval = Interval(float(apparent[i]) + low, float(apparent[i]) + high)
+        differences[name] = ResampledRate(
+            float(apparent[i]), interval, in_bag, on_sample, out_of_bag
+        )
+    return Comparison(tuned[0], tuned[1], differences, confidence, replicates, unable)
+
+
+def _check_drawn_alike(rows: tuple[DrawableSource, DrawableSource], seed: int) -> None:
+    """Refuse sources of other rows, or whose rows are not drawn alike."""
+    whole = [_counts(one.overview()) for one in rows]
+    if whole[0] != whole[1]:
+        raise InvalidInputError(
+            f"first and second must have the same rows, got {whole[0]} and {whole[1]} (ID, OOD)"
+        )
+    # Two hashes would hardly ever leave as many rows of each side.
+    drawn = [_counts(one.drawn(RowDraw.holdout(0.5, seed)).overview()) for one in rows]
+    if drawn[0] != drawn[1]:
+        raise InvalidInputError(
+            "first and second are compared on the same rows, which a hash of their key draws: "
+            "open both with the same key=, a column that tells rows apart"
+        )
+
+
+def _counts(seen: Overview) -> tuple[int, dict[str, int]]:
+    return seen.id_rows, dict(zip(seen.sets, seen.ood_rows, strict=True))

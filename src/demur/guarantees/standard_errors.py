@@ -13,6 +13,7 @@ DeLong's standard error is for one score, and for two scores on the same rows.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,12 +21,14 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray, takes
 from demur._kernels.engines import engine
+from demur.core.bins import Bins, axis_for
 from demur.core.models import RejectionModel
 from demur.core.points import Masses
 from demur.core.program import Totals
 from demur.core.rates import OperatingPoint, operating_point
 from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
+from demur.core.source import Measure, ScoreSource
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import Interval, miss, refuse_weights
 
@@ -284,6 +287,13 @@ def _weights(sample: Sample) -> tuple[FloatArray, FloatArray]:
     return id_, ood
 
 
+_DRAWN = 200_000
+"""Rows by which bins are cut."""
+
+_Placed = tuple[FloatArray, FloatArray]
+"""Of ID rows, and of OOD rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class AurocEstimate:
     """AUROC of one score.
@@ -346,13 +356,20 @@ def auroc_interval(sample: Sample, *, confidence: float = 0.95) -> AurocEstimate
     >>> round(found.auroc, 3), round(found.standard_error, 3)
     (0.744, 0.037)
     """
-    ranks = _placements("sample", sample)
-    return _estimate(ranks, float(_variance(ranks, ranks)), confidence)
+    ranks, rows = _placements("sample", sample), (np.ones(sample.n_id), np.ones(sample.n_ood))
+    return _estimate(ranks, rows, _variance(ranks, ranks, rows), confidence)
 
 
-@takes(first=Sample, second=Sample)
-def compare_auroc(first: Sample, second: Sample, *, confidence: float = 0.95) -> AurocComparison:
+@takes(first=(Sample, ScoreSource), second=Sample)
+def compare_auroc(
+    first: Sample | ScoreSource, second: Sample | None = None, *, confidence: float = 0.95
+) -> AurocComparison:
     """Return the difference of two single-score AUROCs on the same rows (DeLong et al., 1988).
+
+    Given a source of two scores, and nothing else, it compares these from one histogram: rows that
+    share a bin of a score count as ties, which is exact where bins hold a single score. A million
+    rows and more have up to 1024 bins of each score: an AUROC is then off by at most 0.0005, mostly
+    by 0.00001 and less, and standard errors by about a thousandth of themselves.
 
     An AUROC of exactly 1 or 0 adds no uncertainty to the interval of the difference, which is
     then too narrow, and has no width if both are such; `p_value` is too small alike.
@@ -368,17 +385,30 @@ def compare_auroc(first: Sample, second: Sample, *, confidence: float = 0.95) ->
     >>> found.difference > 0, found.p_value < 0.05
     (True, True)
     """
-    from scipy.special import ndtr
-
+    if isinstance(first, ScoreSource):
+        if second is not None:
+            raise InvalidInputError("second: a source of two scores is compared by itself")
+        return _compared(*_counted_placements(first), confidence)
+    if second is None:
+        raise InvalidInputError("second is missing: the same rows with the other score")
     if (first.n_id, first.n_ood) != (second.n_id, second.n_ood):
         raise InvalidInputError(
             f"first and second must have the same rows, got {first} and {second}"
         )
     a, b = _placements("first", first), _placements("second", second)
-    var_a, var_b = float(_variance(a, a)), float(_variance(b, b))
-    variance = max(0.0, var_a + var_b - 2 * float(_variance(a, b)))
+    return _compared(a, b, (np.ones(first.n_id), np.ones(first.n_ood)), confidence)
+
+
+def _compared(
+    a: _Placed, b: _Placed, rows: tuple[FloatArray, FloatArray], confidence: float
+) -> AurocComparison:
+    """Return the comparison of placements of so many rows each."""
+    from scipy.special import ndtr
+
+    var_a, var_b = _variance(a, a, rows), _variance(b, b, rows)
+    variance = max(0.0, var_a + var_b - 2 * _variance(a, b, rows))
     error = float(np.sqrt(variance))
-    one, two = _estimate(a, var_a, confidence), _estimate(b, var_b, confidence)
+    one, two = _estimate(a, rows, var_a, confidence), _estimate(b, rows, var_b, confidence)
     difference = one.auroc - two.auroc
     if error > 0:
         p_value = float(2 * ndtr(-abs(difference) / error))
@@ -411,15 +441,48 @@ def _share_below(values: FloatArray, ordered: FloatArray) -> FloatArray:
     return (left + right) / (2 * len(ordered))
 
 
-def _variance(a: tuple[FloatArray, FloatArray], b: tuple[FloatArray, FloatArray]) -> np.float64:
+def _counted_placements(source: ScoreSource) -> tuple[_Placed, _Placed, _Placed]:
+    """Return placements of cells of two scores, by either score, and the rows in the cells."""
+    seen = source.overview()
+    ood = sum(seen.ood_rows)
+    if len(source.score_names) != 2 or not seen.plain or min(seen.id_rows, ood) < 2:
+        raise InvalidInputError(
+            "first: a source needs two scores to compare, losses of 0 and 1, no weights, and at "
+            f"least two ID and two OOD rows; it has the scores {source.score_names}, "
+            f"{seen.id_rows} ID and {ood} OOD rows"
+        )
+    bins = 2 ** round(math.log2(max(min(seen.rows, 2**20), 2**16)) / 2)
+    drawn = source.sample(_DRAWN, seed=0).scores
+    drawn = drawn[np.isfinite(drawn).all(axis=1)] + 0.0
+    cut = Bins(tuple(axis_for(column, bins, atoms=bins // 4) for column in drawn.T))
+    counted = source.histogram(cut, Measure.of(seen, apart=False))
+    if any(counted.infinite):
+        raise InvalidInputError("first: scores of a source must be finite to be compared here")
+    rows = counted.id.astype(np.float64), counted.ood[0].astype(np.float64)
+    a, b = (_ranked(place, rows) for place in cut.places(counted.key))
+    return a, b, rows
+
+
+def _ranked(place: IntArray, rows: _Placed) -> _Placed:
+    """Return the placements of cells by the bins they are in."""
+    own, foreign = (np.bincount(place, side) for side in rows)
+    own_below = (np.cumsum(own) - own / 2) / own.sum()
+    foreign_below = (np.cumsum(foreign) - foreign / 2) / foreign.sum()
+    return 1 - foreign_below[place], own_below[place]
+
+
+def _variance(a: _Placed, b: _Placed, rows: _Placed) -> float:
     """Return the covariance of two AUROCs from the covariances of their placements."""
-    return np.float64(sum(np.cov(p, q, ddof=1)[0, 1] / len(p) for p, q in zip(a, b, strict=True)))
+    found = 0.0
+    for p, q, count in zip(a, b, rows, strict=True):
+        n = count.sum()
+        apart = (p - count @ p / n) * (q - count @ q / n)
+        found += float(count @ apart / (n - 1) / n)
+    return found
 
 
-def _estimate(
-    ranks: tuple[FloatArray, FloatArray], variance: float, confidence: float
-) -> AurocEstimate:
-    auroc, error = float(ranks[0].mean()), float(np.sqrt(variance))
+def _estimate(ranks: _Placed, rows: _Placed, variance: float, confidence: float) -> AurocEstimate:
+    auroc, error = float(rows[0] @ ranks[0] / rows[0].sum()), math.sqrt(max(0.0, variance))
     reach = _normal_quantile(confidence) * error
     return AurocEstimate(auroc, error, Interval(max(0.0, auroc - reach), min(1.0, auroc + reach)))
 

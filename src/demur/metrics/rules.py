@@ -179,7 +179,7 @@ def distinct_rows(source: ScoreSource) -> Sample:
     (3, True)
     """
     overview = _overview(source)
-    most = max(1000, source.memory // (4 * _ROW_BYTES))
+    most = _most(source)
     bins = _bins(source)
     counted = source.histogram(bins, Measure.of(overview, apart=False))
     # A cell of a single score tells all about its rows if they are right, wrong or OOD.
@@ -224,6 +224,55 @@ def auroc_within(source: ScoreSource, *, bins: int = _BINS) -> Within:
     value = float(nO @ (before + nI / 2)) / (total_id * total_ood)
     error = float((nO * nI)[unsure].sum()) / (2 * total_id * total_ood)
     return Within(value, error)
+
+
+class BinnedRows(NamedTuple):
+    """Rows of one score as a weighted sample, and what is left open by the bins they are in."""
+
+    sample: Sample
+    error: float
+    """By how much the AUROC of the sample may be off; 0 if it tells all there is to tell."""
+
+
+def binned_rows(source: ScoreSource) -> BinnedRows:
+    """Return the rows of a source of one score with ties where they share one of 65,536 bins.
+
+    A single histogram, whatever the number of rows, where `distinct_rows` may not fit.
+
+    Examples
+    --------
+    >>> from demur.metrics import auroc
+    >>> from demur.sources.engines.frames import ArraySource
+    >>> rows = Sample([0.1, 0.2, 0.2, 0.7], [0, 0, 0, 1], ood_scores=[0.2, 0.9])
+    >>> few = binned_rows(ArraySource(rows))
+    >>> auroc(few.sample) == auroc(rows), few.error
+    (True, 0.0)
+    """
+    overview = _overview(source)
+    if not overview.plain:
+        raise InvalidInputError(
+            "rows are counted in bins where losses are 0 and 1 and rows have no weights; others "
+            "need distinct_rows(source), or a Sample"
+        )
+    counted = source.histogram(_bins(source), Measure.of(overview, apart=False))
+    everything = np.ones(len(counted.key), bool)
+    rows = _sample([_known(counted, everything), _infinite(overview, counted)], source.columns)
+    crowded = (counted.low < counted.high).any(axis=1)
+    pairs = overview.id_rows * sum(overview.ood_rows)
+    unsure = float((counted.id.astype(float) * counted.ood[0])[crowded].sum())
+    return BinnedRows(rows, unsure / (2 * pairs) if pairs else 0.0)
+
+
+def counted_rows(source: ScoreSource) -> BinnedRows:
+    """Return all distinct rows of a source of one score if they fit, or else rows in bins."""
+    if _overview(source).rows <= _most(source):
+        return BinnedRows(distinct_rows(source), 0.0)
+    return binned_rows(source)
+
+
+def _most(source: ScoreSource) -> int:
+    """Return how many distinct rows the memory of a source allows."""
+    return max(1000, source.memory // (4 * _ROW_BYTES))
 
 
 def _overview(source: ScoreSource) -> Overview:

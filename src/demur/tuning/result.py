@@ -245,11 +245,13 @@ def infeasible_error(
     causes: Sequence[str] = (),
     any_rule: Find | None = None,
     kind: str = "rule",
+    about: bool = False,
 ) -> InfeasibleError:
     """Return the error that says how far the bounds are out of reach.
 
     `causes` are likely mistakes in the data, which come before any advice. `any_rule` finds
     something feasible, which need not be the optimum. `kind` says what rules were searched.
+    `about` says that what `find` tells is attainable, but perhaps not quite the best.
     """
     if not model.bounds:
         return InfeasibleError(f"no rule meets the bounds of {model}", model=model, attainable={})
@@ -267,9 +269,9 @@ def infeasible_error(
     }
     advice = "relax a bound" + (" or add a second score" if points.scores.shape[1] == 1 else "")
     first = "".join(f"; a likely cause: {cause}" for cause in causes)
+    possible = _possible(model, best, about=about)
     return InfeasibleError(
-        f"no {kind} reaches {asked}: {_possible(model, best)}{first}; {'else ' if first else ''}"
-        f"{advice}",
+        f"no {kind} reaches {asked}: {possible}{first}; {'else ' if first else ''}{advice}",
         model=model,
         attainable=attainable,
     )
@@ -282,7 +284,7 @@ def _is_plain(model: RejectionModel) -> bool:
     )
 
 
-def _possible(model: RejectionModel, best: dict[Bound, float]) -> str:
+def _possible(model: RejectionModel, best: dict[Bound, float], *, about: bool) -> str:
     """Return what each bound could be instead, in words."""
     tpr, unable = model.bound("tpr"), [b for b, value in best.items() if math.isnan(value)]
     if unable and _is_plain(model) and len(best) <= 2:
@@ -296,7 +298,8 @@ def _possible(model: RejectionModel, best: dict[Bound, float]) -> str:
     for bound in able:
         others = " and ".join(bound_text(model, other) for other in best if other != bound)
         superlative = "largest" if bound.is_lower else "smallest"
-        text = f"the {superlative} {model.word(bound)}{whose(bound)} is {best[bound]:.4g}"
+        value = f"{'about ' if about else ''}{best[bound]:.4g}"
+        text = f"the {superlative} {model.word(bound)}{whose(bound)} is {value}"
         parts.append(f"at {others} {text}" if others and few else text)
     prior = "" if model.bound("precision") is None else f" (ood_prior {model.ood_prior})"
     kept = "" if few else "with the other bounds kept, "

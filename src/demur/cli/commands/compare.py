@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, get_args
 
 import click
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 from demur.cli.inputs import (
     DataOptions,
     EngineOptions,
+    check_confidence,
     data_options,
     engine_options,
     read_rows,
@@ -38,23 +41,31 @@ from demur.cli.printing import (
     Section,
 )
 from demur.cli.resampling import ResamplingOptions, resampling_options
-from demur.cli.streamed import bring_rows, refuse_in_stream
+from demur.cli.saved import opened, work_data
+from demur.cli.streamed import ROW_BYTES, added_work
 from demur.cli.tuning_options import ModelOptions, grid_option, model_options
+from demur.core.drawing import bring
+from demur.core.models import Bound as ModelBound
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
 from demur.core.sample import POOLED_NAME, Sample
+from demur.core.source import OneSetSource, ScoreSource
 from demur.core.wording import objective_at, objective_key
 from demur.errors import InfeasibleError
 from demur.guarantees.bootstrapping import Comparison
 from demur.guarantees.intervals import Interval
 from demur.guarantees.splits import Groups, repeats_ids
 from demur.guarantees.standard_errors import AurocComparison, compare_auroc
+from demur.metrics.areas import Per
+from demur.metrics.rules import counted_rows
 from demur.report.promises import measure_data
 from demur.tuning.prepared import Prepared, prepare
 from demur.tuning.result import Grid
 from demur.tuning.tune import tune
 
 _FPR_AT = "0.95"
+# More rows take minutes, and their areas would differ in the fourth digit.
+_AREA_ROWS = 1_000_000
 _HIGHER_IS_BETTER = ("tpr", "precision")
 _NO_WIDTH = (
     "An interval without width does not mean that the difference is known exactly: the rows at "
@@ -64,12 +75,26 @@ Samples = Mapping[tuple[str, ...], Sample]
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedRows:
+    """The rows of a score or pair on one OOD set."""
+
+    ready: Prepared
+    """All of them in memory; or, of a source, what its areas are computed from."""
+    source: ScoreSource | None = None
+
+    @property
+    def tuned_on(self) -> Prepared | ScoreSource:
+        """What rules are tuned on."""
+        return self.ready if self.source is None else self.source
+
+
+@dataclass(frozen=True, slots=True)
 class MetricColumn:
     """A column of the table."""
 
     heading: Heading
     digits: int
-    value: Callable[[Prepared], float]
+    value: Callable[[ComparedRows], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,77 +179,220 @@ def command(
     A table as in the paper: selective risk at the bounds ("unable" where no rule meets them),
     AUROC, AUPR, OSCR in both definitions and FPR at TPR 0.95, for each OOD set and for all
     together. The best of every column is marked. With --replicates, differences to the first
-    score on the same rows, where a mark means that the interval excludes zero. Of more rows than
-    fit in --memory, as many as do are drawn by a hash of the scores of each line.
+    score on the same rows, where a mark means that the interval excludes zero. More rows than
+    fit in --memory stay where they are: rules are those of all rows, areas of single scores are
+    counted in bins, and areas of pairs are of rows drawn by a hash; replicates then need --id.
     """
     models = model.models()
     out.check(inputs=data.inputs)
-    work: Mapping[str, Any] = {}
+    search = None if grid is None else Grid(grid)
     if engine.streams(data, folders=False):
-        refuse_in_stream({"--replicates": resampling.replicates or None, "--id": group})
-        samples, work = _brought(engine, data, scores, confidence)
-        asked = tuple(samples)
+        lines = SourceLines(engine, data, confidence, group)
+        if resampling.replicates and (group is None or search is not None):
+            raise click.UsageError(
+                "--replicates of rows that stay where they are: draws both methods by a hash of "
+                "--id, a column that tells rows apart, and takes no --grid; or give --engine "
+                "memory, which needs about 300 bytes a row"
+            )
+        found = lines.compared(scores, models, model.prior, search)
+        differences = lines.differences(scores, models, resampling, seed)
+        work = lines.work
     else:
         rows = read_rows(data, scores, confidence=confidence, group=group)
         asked = rows.scores if scores else tuple((name,) for pair in rows.scores for name in pair)
         samples = {names: rows.sample(names) for names in asked}
-    some = next(iter(samples.values()))
-    search = None if grid is None else Grid(grid)
-    columns = _columns(some, models, model.prior, search)
-    compared = _compared(samples, columns)
-    differences: list[PairedDifference] = []
-    if resampling.replicates:
-        groups = rows.ids(group)
-        differences = _differences(samples, models, resampling, search, seed, groups)
-    remarks = _remarks(columns, some, model.prior, pairs=any(len(names) == 2 for names in asked))
-    sections = [Section(table=_table(columns, compared), notes=remarks)]
+        found = _compared(samples, models, model.prior, search)
+        differences, work = [], {}
+        if resampling.replicates:
+            groups = rows.ids(group)
+            differences = _differences(samples, models, resampling, search, seed, groups)
+    sections = [Section(table=_table(found), notes=_remarks(found, model.prior))]
     if differences:
         sections.append(_difference_section(differences, float(resampling.level)))
-    result = Result(sections, {**_data(columns, compared, differences), **work})
+    result = Result(sections, {**_data(found, differences), **work})
     out.write(result.render("json" if out.as_json else kind))
 
 
-def _brought(
-    engine: EngineOptions,
-    data: DataOptions,
-    scores: Sequence[tuple[str, ...]],
-    confidence: tuple[str, ...],
-) -> tuple[dict[tuple[str, ...], Sample], dict[str, Any]]:
-    """Return rows for each score or pair, as many as memory holds, and what engines did."""
-    found, work = {}, dict[str, Any]()
-    for names in scores:
-        own = tuple(name for name in names if name in confidence)
-        what = f"the line of {' + '.join(names)}"
-        brought = bring_rows(engine, data, names, own, what=what)
-        found[names] = brought.rows.sample(names)
-        for key, value in brought.work.get("work", {}).items():
-            known = work.get(key, 0)
-            work[key] = value if isinstance(value, str) else value + known
-    return found, {"work": work}
+@dataclass(frozen=True, slots=True)
+class TableOfScores:
+    """What is shown, and what is said of it."""
+
+    columns: Sequence[MetricColumn]
+    rows: Sequence[ComparedScores]
+    has_ood: bool
+    notes: Sequence[str] = ()
+
+
+# Stands for rows where no area is asked for.
+_NOTHING = Sample([0.0], [0.0])
+
+
+class SourceLines:
+    """Scores and pairs of rows that stay where they are, each a source of its own."""
+
+    def __init__(
+        self,
+        engine: EngineOptions,
+        data: DataOptions,
+        confidence: tuple[str, ...],
+        group: str | None,
+    ) -> None:
+        self._engine, self._data = engine, data
+        self._confidence, self._group = confidence, group
+        self.work: dict[str, Any] = {}
+
+    @contextmanager
+    def opened(self, names: tuple[str, ...], progress: Progress, about: int) -> Iterator[Any]:
+        """Open the rows with some scores, and note what was done with them."""
+        own = tuple(name for name in names if name in self._confidence)
+        with opened(
+            *(self._engine, self._data, names, own, progress), about=about, key=self._group
+        ) as source:
+            yield source
+            self.work = added_work(self.work, work_data(source))
+
+    def compared(
+        self,
+        scores: Sequence[tuple[str, ...]],
+        models: Sequence[RejectionModel],
+        prior: Bound | None,
+        search: Grid | None,
+    ) -> TableOfScores:
+        """Return the values of every score or pair on every OOD set."""
+        if not scores:
+            raise click.UsageError("--scores is needed: the columns of the scores")
+        check_confidence(self._confidence, {name for names in scores for name in names})
+        shown = dict[str, list[ComparedScores]]()
+        columns: list[MetricColumn] = []
+        notes: list[str] = []
+        for names in scores:
+            with (
+                Progress(f"comparing {' + '.join(names)}") as progress,
+                self.opened(names, progress, 3 + 5 * (len(models) + 1)) as source,
+            ):
+                seen = source.overview()
+                has_ood, sets = sum(seen.ood_rows) > 0, _sets(seen.sets)
+                if not columns:
+                    columns = _columns(has_ood, seen.plain, models, prior, search)
+                areas, note = self._areas(source, has_ood)
+                notes += [note] if note and note not in notes else []
+                for ood in sets:
+                    rows, note = _on_set(source, areas, ood)
+                    notes += [note] if note and note not in notes else []
+                    values = tuple(column.value(rows) for column in columns)
+                    shown.setdefault(ood, []).append(ComparedScores(names, ood, values))
+        return TableOfScores(columns, list(chain(*shown.values())), has_ood, notes)
+
+    def _areas(self, source: ScoreSource, has_ood: bool) -> tuple[Sample | None, str]:
+        """Return rows that areas of all sets are computed from, if these are the same, and words.
+
+        None: counted for each set by itself.
+        """
+        if not has_ood:
+            return _NOTHING, ""
+        if len(source.score_names) == 1:
+            return None, ""
+        most = min(_AREA_ROWS, self._engine.memory // ROW_BYTES)
+        drawn, total = bring(source, most), source.overview().rows
+        if drawn.n_id + drawn.n_ood == total:
+            return drawn, ""
+        return drawn, (
+            f"AUROC, AUPR and OSCR of pairs are those of {drawn.n_id:,} ID and {drawn.n_ood:,} OOD "
+            f"rows, drawn by a hash of {total:,}; all else is of all rows."
+        )
+
+    def differences(
+        self,
+        scores: Sequence[tuple[str, ...]],
+        models: Sequence[RejectionModel],
+        resampling: ResamplingOptions,
+        seed: int,
+    ) -> list[PairedDifference]:
+        """Compare every method with the first, each tuned anew in every replicate."""
+        found = list[PairedDifference]()
+        if not resampling.replicates:
+            return found
+        first = scores[0]
+        for second in scores[1:]:
+            label = f"{' + '.join(first)} against {' + '.join(second)}"
+            passes = 14 * resampling.replicates * len(models)
+            with (
+                Progress(label) as progress,
+                self.opened(second, progress, passes) as other,
+                self.opened(first, progress, passes) as source,
+            ):
+                for model in models:
+                    compared = resampling.compare(
+                        source, other, model, label=label, search=None, seed=seed
+                    )
+                    found.append(_tuned(first, second, model, compared))
+            if len(first) == len(second) == 1:
+                with (
+                    Progress(label) as progress,
+                    self.opened((first[0], second[0]), progress, 3) as both,
+                ):
+                    seen = both.overview()
+                    if seen.plain and min(seen.id_rows, sum(seen.ood_rows)) >= 2:
+                        area = compare_auroc(both, confidence=float(resampling.level))
+                        found.append(_area(first, second, area))
+        return found
+
+
+def _on_set(source: ScoreSource, areas: Sample | None, ood: str) -> tuple[ComparedRows, str]:
+    """Return the rows of one OOD set, or of all for the empty name, and words on them."""
+    whole = ood == "" or source.overview().sets == (ood,)
+    part: ScoreSource = source if whole else OneSetSource(source, ood)
+    if areas is not None:
+        return ComparedRows(prepare(areas if whole else areas.for_ood(ood)), part), ""
+    rows = counted_rows(part)
+    note = "" if rows.error == 0 else _IN_BINS
+    return ComparedRows(prepare(rows.sample), part), note
+
+
+_IN_BINS = (
+    "AUROC, AUPR and OSCR of single scores are counted in 65,536 bins, in which rows count as "
+    "ties; all else is of all rows."
+)
 
 
 def _columns(
-    sample: Sample, models: Sequence[RejectionModel], prior: Bound | None, search: Grid | None
+    has_ood: bool,
+    right_or_wrong: bool,
+    models: Sequence[RejectionModel],
+    prior: Bound | None,
+    search: Grid | None,
 ) -> list[MetricColumn]:
     """Return the columns that the data allow."""
     from demur import metrics
 
     found = [_objective_column(model, search) for model in models]
-    if sample.n_ood:
+    if has_ood:
         ranking = _RankingAreas(prior, search)
-        areas: dict[str, Callable[[Prepared], float]] = {
-            "AUROC": lambda rows: ranking.of(rows)[0],
-            "AUPR": lambda rows: ranking.of(rows)[1],
+        areas: dict[str, Callable[[ComparedRows], float]] = {
+            "AUROC": lambda rows: ranking.of(rows.ready)[0],
+            "AUPR": lambda rows: ranking.of(rows.ready)[1],
         }
-        if np.isin(sample.id_loss, (0, 1)).all():
-            areas["OSCR/accepted"] = partial(metrics.oscr, per="accepted", search=search)
-            areas["OSCR/all"] = partial(metrics.oscr, per="all", search=search)
+        if right_or_wrong:
+            for per in get_args(Per):
+                areas[f"OSCR/{per}"] = partial(_oscr, per=per, search=search)
         found += [MetricColumn(Heading(name, "higher"), 4, of) for name, of in areas.items()]
-        fpr = partial(metrics.fpr_at_tpr, min_tpr=float(_FPR_AT), search=search)
+
+        def fpr(rows: ComparedRows) -> float:
+            if rows.source is None:
+                return metrics.fpr_at_tpr(rows.ready, float(_FPR_AT), search=search)
+            asked = RejectionModel("fpr", [ModelBound("tpr", at_least=float(_FPR_AT))])
+            return _tuned_value(rows, asked, "fpr", search)
+
         found.append(MetricColumn(Heading(f"FPR@TPR({_FPR_AT})", "lower"), 4, fpr))
     if not found:
         raise click.UsageError("nothing to compare: give bounds such as --min-tpr, or --ood")
     return found
+
+
+def _oscr(rows: ComparedRows, per: Per, search: Grid | None) -> float:
+    from demur import metrics
+
+    return metrics.oscr(rows.ready, per=per, search=search)
 
 
 class _RankingAreas:
@@ -248,43 +416,53 @@ class _RankingAreas:
 def _objective_column(model: RejectionModel, search: Grid | None) -> MetricColumn:
     key = objective_key(model)
 
-    def value(sample: Prepared) -> float:
-        try:
-            tuned = tune(sample, model, directions="nonneg", search=search)
-        except InfeasibleError:
-            return math.nan
-        found: float | None = getattr(tuned.point, key)
-        return math.nan if found is None else found
-
     name = objective_at(model).replace("selective", "sel.")
-    return MetricColumn(Heading(name, "higher" if key in _HIGHER_IS_BETTER else "lower"), 5, value)
+    return MetricColumn(
+        Heading(name, "higher" if key in _HIGHER_IS_BETTER else "lower"),
+        5,
+        lambda rows: _tuned_value(rows, model, key, search),
+    )
 
 
-def _compared(samples: Samples, columns: Sequence[MetricColumn]) -> list[ComparedScores]:
+def _tuned_value(rows: ComparedRows, model: RejectionModel, key: str, search: Grid | None) -> float:
+    """Return a rate of the best rule, NaN if none meets the bounds."""
+    try:
+        tuned = tune(rows.tuned_on, model, directions="nonneg", search=search)
+    except InfeasibleError:
+        return math.nan
+    found: float | None = getattr(tuned.point, key)
+    return math.nan if found is None else found
+
+
+def _compared(
+    samples: Samples, models: Sequence[RejectionModel], prior: Bound | None, search: Grid | None
+) -> TableOfScores:
     """Return the values of every score or pair on every OOD set."""
-    sets = _sets(next(iter(samples.values())))
+    some = next(iter(samples.values()))
+    plain = bool(np.isin(some.id_loss, (0, 1)).all())
+    columns = _columns(some.n_ood > 0, plain, models, prior, search)
+    sets = _sets(tuple(some.ood_sets))
     found = []
     with Progress("comparing", len(samples) * len(sets), unit="results") as progress:
         for ood in sets:
             for names, sample in samples.items():
                 part = sample if ood == "" else sample.for_ood(ood)
-                rows = prepare(part)
+                rows = ComparedRows(prepare(part))
                 values = tuple(column.value(rows) for column in columns)
                 found.append(ComparedScores(names, ood, values))
                 progress.advance(1)
-    return found
+    return TableOfScores(columns, found, some.n_ood > 0)
 
 
-def _sets(sample: Sample) -> list[str]:
+def _sets(names: Sequence[str]) -> list[str]:
     """Return the OOD sets to show; the empty name is all rows together."""
-    names = list(sample.ood_sets)
-    if names == [POOLED_NAME]:
+    if list(names) == [POOLED_NAME]:
         return [""]
-    return names if len(names) == 1 else [*names, ""]
+    return list(names) if len(names) == 1 else [*names, ""]
 
 
-def _table(columns: Sequence[MetricColumn], compared: Sequence[ComparedScores]) -> ResultTable:
-    groups = []
+def _table(found: TableOfScores) -> ResultTable:
+    columns, compared, groups = found.columns, found.rows, []
     sets = dict.fromkeys(row.ood for row in compared)
     for ood in sets:
         title = f"OOD: {ood or 'all sets pooled'}" if len(sets) > 1 or ood else ""
@@ -306,27 +484,22 @@ def _cells(columns: Sequence[MetricColumn], rows: Sequence[ComparedScores]) -> l
     return drawn
 
 
-def _remarks(
-    columns: Sequence[MetricColumn], sample: Sample, prior: Bound | None, *, pairs: bool
-) -> list[str]:
-    names = [column.heading.name for column in columns]
+def _remarks(found: TableOfScores, prior: Bound | None) -> list[str]:
+    names = [column.heading.name for column in found.columns]
     lines = ["ID is the positive class. Lower is better for risk, cost and FPR."]
-    if pairs:
+    if any(len(row.scores) == 2 for row in found.rows):
         lines.append("Pairs are tuned on the rows they are shown for, so they are optimistic.")
     if "AUPR" in names:
         share = "the OOD share of the rows shown" if prior is None else f"prior {prior}"
         lines.append(f"AUPR is the average precision at {share}.")
     if "OSCR/all" in names:
         lines.append("OSCR/accepted: correct among accepted ID; OSCR/all: among all ID.")
-    return [*lines, ONLY_THESE_OOD] if sample.n_ood else lines
+    lines += found.notes
+    return [*lines, ONLY_THESE_OOD] if found.has_ood else lines
 
 
-def _data(
-    columns: Sequence[MetricColumn],
-    compared: Sequence[ComparedScores],
-    differences: Sequence[PairedDifference],
-) -> dict[str, Any]:
-    names = [column.heading.name for column in columns]
+def _data(found: TableOfScores, differences: Sequence[PairedDifference]) -> dict[str, Any]:
+    names = [column.heading.name for column in found.columns]
     return {
         "results": [
             {
@@ -334,8 +507,9 @@ def _data(
                 "ood": row.ood or "pooled",
                 "metrics": dict(zip(names, row.values, strict=True)),
             }
-            for row in compared
+            for row in found.rows
         ],
+        "notes": list(found.notes),
         "differences": [one.as_dict() for one in differences],
     }
 

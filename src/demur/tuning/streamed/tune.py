@@ -60,7 +60,7 @@ from demur.core.rates import OperatingPoint, tally_point
 from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample, likely_mistakes, warn_of_mistakes
 from demur.core.source import Histogram, Measure, Overview, ScoreSource
-from demur.errors import InvalidInputError
+from demur.errors import InfeasibleError, InvalidInputError
 from demur.tuning.boxes import Box
 from demur.tuning.operating_points import Line
 from demur.tuning.prepared import Prepared, prepare, spread
@@ -141,17 +141,7 @@ def tune_source(
     look = _looking(stream, allowed, shape)
     line, certificate = look(model.program(stream.totals), search)
     if line is None:
-        nothing = no_points(len(source.score_names), stream.totals)
-
-        def find(program: Program) -> tuple[int, int, int] | None:
-            other, _ = look(program, Exact() if isinstance(search, Exact) else search)
-            return None if other is None else (other.id, other.ood, other.loss)
-
-        if isinstance(stream, Streamed) and shape == "half-plane":
-            stream.fetch_for(relaxed_programs(model, stream.totals), allowed)
-        causes = [mistake.text for part in _told_apart(stream) for mistake in likely_mistakes(part)]
-        kind = "rule" if shape == "half-plane" else "box"
-        raise infeasible_error(model, nothing, find, causes=causes, kind=kind)
+        raise _infeasible(stream, model, allowed, search, shape, look)
     for part in _told_apart(stream):
         warn_of_mistakes(part, model, stacklevel=4)
         if isinstance(search, Grid):
@@ -171,9 +161,39 @@ def tune_source(
     return Tuning(replace(rule, card=card), point, model, stream.totals, certificate)
 
 
-def _looking(
-    stream: Streamed | FlatStream, allowed: DirectionSet, shape: Shape
-) -> Callable[[Program, Exact | Grid], tuple[Line | Box | None, SearchCertificate]]:
+_Look = Callable[[Program, Exact | Grid], tuple[Line | Box | None, SearchCertificate]]
+
+
+def _infeasible(
+    stream: Streamed | FlatStream,
+    model: RejectionModel,
+    allowed: DirectionSet,
+    search: Exact | Grid,
+    shape: Shape,
+    look: _Look,
+) -> InfeasibleError:
+    """Return the error that says what is attainable instead.
+
+    That no rule meets the bounds is proven. What is attainable is searched for in one fetch of a
+    few rows; where these would be many, the best that was counted is told instead.
+    """
+    near: dict[Program, Best] = {}
+    if isinstance(stream, Streamed) and shape == "half-plane":
+        near = stream.fetch_for(relaxed_programs(model, stream.totals), allowed)
+
+    def find(program: Program) -> tuple[int, int, int] | None:
+        if program in near:
+            return near[program].id, near[program].ood, near[program].loss
+        other, _ = look(program, Exact() if isinstance(search, Exact) else search)
+        return None if other is None else (other.id, other.ood, other.loss)
+
+    nothing = no_points(len(stream.source.score_names), stream.totals)
+    causes = [mistake.text for part in _told_apart(stream) for mistake in likely_mistakes(part)]
+    kind = "rule" if shape == "half-plane" else "box"
+    return infeasible_error(model, nothing, find, causes=causes, kind=kind, about=bool(near))
+
+
+def _looking(stream: Streamed | FlatStream, allowed: DirectionSet, shape: Shape) -> _Look:
     """Return what finds the best rule of a shape for a program."""
     if isinstance(stream, Streamed) and stream.directions is not None:
         return lambda program, _: stream.find_on_grid(program)
@@ -293,18 +313,25 @@ class Streamed:
                 return found
         return self._search(program, self._refined(opened, bound), search)
 
-    def fetch_for(self, programs: Sequence[Program], allowed: DirectionSet) -> None:
-        """Fetch in one pass what `find` will need for all of these, if so much can be held."""
+    def fetch_for(self, programs: Sequence[Program], allowed: DirectionSet) -> dict[Program, Best]:
+        """Fetch in one pass what `find` will need for all of these.
+
+        Where that would be plenty of rows, nothing is fetched, and the best known of each is
+        returned: strips, which were counted, passed by the optimum of a sample.
+        """
         if len(self.source.score_names) == 1 or self.directions is not None:
-            return
+            return {}
         self.layers.forget_finer()
-        self._ahead = {program: self._opened(program, allowed) for program in programs}
-        all_opened = [opened for _, _, opened in self._ahead.values()]
-        if not all_opened or any(opened.rows > self._plenty for opened in all_opened):
-            return
+        ahead = {program: self._opened(program, allowed) for program in programs}
+        if not ahead:
+            return {}
+        all_opened = [opened for _, _, opened in ahead.values()]
         pyramid, marked = all_opened[0].pyramid, np.any([one.marked for one in all_opened], axis=0)
-        if int(pyramid.wanted[: pyramid.cells][marked].sum()) <= self.plan.fetched:
-            self.layers.fetch(pyramid.grid, marked)
+        if int(pyramid.wanted[: pyramid.cells][marked].sum()) > self._plenty:
+            return {program: best for program, (best, _, _) in ahead.items() if best is not None}
+        self._ahead = ahead
+        self.layers.fetch(pyramid.grid, marked)
+        return {}
 
     def _opened(
         self, program: Program, allowed: DirectionSet
