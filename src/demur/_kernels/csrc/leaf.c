@@ -399,11 +399,12 @@ static int64_t first_crossing(const double *crossing, int64_t n, double end)
     return k;
 }
 
-/* Whether no lines meet inside the box, or at its right end, and it is not the last one. */
+/* Whether no lines meet inside the box, or at the end to which its cells may be followed. */
 int is_fan(Search *s, const Box *box)
 {
     double first = box->zone.t[0] * (1 - BESIDE), last = box->zone.t[1] * (1 + BESIDE);
-    if (!(last < 1) || box->count > MOST_OF_A_FAN) return 0;
+    int to_the_left = s->chart[box->chart].still == 0;
+    if ((to_the_left && box->zone.t[0] == 0) || box->count > MOST_OF_A_FAN) return 0;
     load_lines(s, box);
     for (int64_t i = 0; i < box->count; i++) {
         for (int64_t j = 0; j < i; j++) {

@@ -24,12 +24,18 @@ typedef struct {
     double t[2], v[2];
 } Edge;
 
+static inline int nearer_end(const Edge *edge, double t)
+{
+    return t - edge->t[0] > edge->t[1] - t;
+}
+
+/* Measured from the nearer end, where values may be smaller by many decades. */
 static inline double edge_at(const Edge *edge, double t)
 {
-    if (t == edge->t[0]) return edge->v[0];
-    if (t == edge->t[1]) return edge->v[1];
-    return edge->v[0] +
-           (edge->v[1] - edge->v[0]) * ((t - edge->t[0]) / (edge->t[1] - edge->t[0]));
+    int end = nearer_end(edge, t);
+    if (t == edge->t[end]) return edge->v[end];
+    double part = (t - edge->t[end]) / (edge->t[1 - end] - edge->t[end]);
+    return edge->v[end] + (edge->v[1 - end] - edge->v[end]) * part;
 }
 
 /* Part of the dual plane: t[0] <= t <= t[1], between two edges, with their values at both ends.
@@ -189,9 +195,11 @@ void root_zone(const Search *s, const Chart *chart, const double *t, Zone *zone)
 
 /* leaf.c */
 int lines_cross(const Search *s, const Box *box);
-/* Whether a box crossed by points only can be left to its neighbours. A cell has its right end
- * where two lines meet, or at t = 1. Where none meet in a box all its cells go on beside it: they
- * are found, or ruled out, in the box that holds their right end. */
+/* Whether a box crossed by points only can be left to its neighbours. A cell ends where two lines
+ * meet, and where none do in a box all its cells go on beside it. The two octants of a quarter meet
+ * at t = 1: followed to the left in the first, where score 0 has its full weight, and to the right
+ * in the second, a cell is found, or ruled out, in the box that holds its end, or at t = 0 of the
+ * first, where values are scores as they are. */
 int is_fan(Search *s, const Box *box);
 int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings);
 /* See to the set below lines that meet in a box which is hardly more than that point. */

@@ -79,6 +79,7 @@ static void sort_few(double *a, int n)
  * from one edge to the other, and the middle of the others at both ends. */
 typedef struct {
     double slopes, middle[2];
+    double beside[2]; /* from there to the next item, or to the edge, towards the middle */
     int across, along;
 } Survey;
 
@@ -87,6 +88,23 @@ static void centre(const Tree *tree, int32_t item, double *score)
     const double *point = tree->point + 2 * (int64_t)~item, *box = tree->box + 4 * (int64_t)item;
     for (int c = 0; c < 2; c++)
         score[c] = item < 0 ? point[c] : box[c] + (box[c + 2] - box[c]) / 2;
+}
+
+/* A point of an item, `part` of the way through its points. Boxes of nodes may be larger than what
+ * most of their points need by many decades, so that their middles say little. */
+static const double *point_within(const Tree *tree, int32_t item, double part)
+{
+    if (item < 0) return tree->point + 2 * (int64_t)~item;
+    const Node *node = tree->node + item;
+    /* While a tree grows, nodes above cells do not know their points. */
+    while (tree->soil.rows && node->child > 0) {
+        int second = part >= 0.5;
+        node = tree->node + node->child + second;
+        part = 2 * part - second;
+    }
+    int64_t k = node->first + (int64_t)(part * (double)(node->end - node->first));
+    return node->child == UNGROWN ? tree->soil.scores + 2 * (int64_t)tree->soil.row[k]
+                                  : tree->point + 2 * k;
 }
 
 /* Whether the zone is nowhere higher than the rounding errors of the values in it. */
@@ -105,15 +123,26 @@ int too_low(const Search *s, const Box *box)
     return 1;
 }
 
+/* How far the next of a few values that differs is from the one in their middle, towards the
+ * middle between the edges, or how far the edge there. */
+static double distance_beside(const double *at, int n, double low, double high)
+{
+    int k = n / 2, up = at[k] < low + (high - low) / 2;
+    double c = at[k];
+    while (k >= 0 && k < n && at[k] == c) k += up ? 1 : -1;
+    double next = k >= 0 && k < n ? at[k] : up ? high : low;
+    return fmin(fmax(next, low), high) - fmin(fmax(c, low), high);
+}
+
 static Survey survey_items(const Search *s, const Chart *chart, const Box *box)
 {
     const Zone *zone = &box->zone;
     double at[2][SURVEYED], slope[2] = {HUGE_VAL, -HUGE_VAL};
-    Survey survey = {0, {0, 0}, 0, 0};
-    int64_t stride = box->count / SURVEYED + 1;
-    for (int64_t k = stride / 2; k < box->count; k += stride) {
-        double score[2], v[2];
-        centre(s->tree, s->popped.item[k], score);
+    Survey survey = {.along = 0};
+    for (int j = 0; j < SURVEYED; j++) {
+        double at_item = (j + 0.5) * (double)box->count / SURVEYED, v[2];
+        int64_t k = (int64_t)at_item;
+        const double *score = point_within(s->tree, s->popped.item[k], at_item - (double)k);
         double base = chart->fixed * score[chart->still], rate = chart->step * score[chart->moving];
         slope[0] = fmin(slope[0], rate);
         slope[1] = fmax(slope[1], rate);
@@ -131,6 +160,7 @@ static Survey survey_items(const Search *s, const Chart *chart, const Box *box)
         sort_few(at[end], survey.along);
         double c = at[end][survey.along / 2];
         survey.middle[end] = fmin(fmax(c, zone->low[end]), zone->high[end]);
+        survey.beside[end] = distance_beside(at[end], survey.along, zone->low[end], zone->high[end]);
     }
     return survey;
 }
@@ -160,11 +190,13 @@ static int choose_chord(const Zone *zone, const Survey *survey, double *chord)
     return proper;
 }
 
-/* By how much a value on an edge may be wrong; zones that are larger by it leave no gaps between
- * them, which among whole points could hide no cell. */
-static double error_on(const Edge *edge, int whole)
+/* By how much the value on an edge at t may be wrong; zones that are larger by it leave no gaps
+ * between them, which among whole points could hide no cell. */
+static double error_on(const Edge *edge, double t, int whole)
 {
-    return whole ? 0 : 4 * DBL_EPSILON * fmax(fabs(edge->v[0]), fabs(edge->v[1]));
+    int end = nearer_end(edge, t);
+    double v = edge_at(edge, t);
+    return whole ? 0 : DBL_EPSILON * (fabs(v) + 4 * fabs(v - edge->v[end]));
 }
 
 static int cut_in_t(const Zone *zone, int whole, Zone *left, Zone *right)
@@ -173,21 +205,19 @@ static int cut_in_t(const Zone *zone, int whole, Zone *left, Zone *right)
     if (!(zone->t[0] < t && t < zone->t[1])) return 0;
     *left = *right = *zone;
     left->t[1] = right->t[0] = t;
-    left->low[1] = right->low[0] = edge_at(&zone->floor, t) - error_on(&zone->floor, whole);
-    left->high[1] = right->high[0] = edge_at(&zone->ceiling, t) + error_on(&zone->ceiling, whole);
+    left->low[1] = right->low[0] = edge_at(&zone->floor, t) - error_on(&zone->floor, t, whole);
+    left->high[1] = right->high[0] = edge_at(&zone->ceiling, t) + error_on(&zone->ceiling, t, whole);
     return 1;
 }
 
 /* Move a chord by a small and odd part of the height, so that no line runs along it, or through
  * its ends. Unless `all`, it stays at t = 0, where lines of equal scores are parted, exactly. */
-static void move_beside_lines(const Zone *zone, int all, double *chord)
+static void move_beside_lines(const Zone *zone, const Survey *survey, int all, double *chord)
 {
-    static const double part[2] = {0.0031415926, 0.0027182818};
+    static const double part[2] = {0.031415926, 0.027182818};
     for (int end = 0; end < 2; end++) {
         if (!all && zone->t[end] == 0) continue;
-        double middle = zone->low[end] + (zone->high[end] - zone->low[end]) / 2;
-        double moved = part[end] * (zone->high[end] - zone->low[end]);
-        chord[end] += chord[end] < middle ? moved : -moved;
+        chord[end] += part[end] * survey->beside[end];
     }
 }
 
@@ -197,7 +227,7 @@ static int cut_by_chord(const Search *s, const Zone *zone, const Survey *survey,
     Edge chord = {{zone->t[0], zone->t[1]}, {0, 0}};
     if (!choose_chord(zone, survey, chord.v)) return 0;
     if (s->beside || (!s->tree->whole && zone->t[0] < zone->t[1]))
-        move_beside_lines(zone, s->beside, chord.v);
+        move_beside_lines(zone, survey, s->beside, chord.v);
     *lower = *upper = *zone;
     lower->ceiling = upper->floor = chord;
     memcpy(lower->high, chord.v, sizeof chord.v);
