@@ -23,7 +23,6 @@ def engine(request, monkeypatch):
     if name == "growing":
         # Trees over few rows grow where a search looks, too.
         monkeypatch.setattr(prepared, "LAZY", 0)
-        monkeypatch.setattr(prepared, "WIDE", float("inf"))
         name = "compiled"
     if name == "compiled" and not compiled.AVAILABLE:
         pytest.skip("the extension is not built")

@@ -35,9 +35,6 @@ FEW = 1500
 """Up to this many rows, looking at all pairs of them is faster than searching all bounds."""
 LAZY = 5_000
 """From so many rows on, a tree that serves one search grows where it is looked at."""
-WIDE = 20_000
-"""Scores that span so many times their middle 80 % get a whole tree: a box of them holds parts of
-most cells, which would all have to grow."""
 MANY = 1_000_000
 """From so many on, most rows are merged before a search by engines whose trees do not grow so."""
 
@@ -272,7 +269,7 @@ class Prepared:
     def _tree_of(self, parts: tuple[Part, ...], frame: Frame) -> Any:
         masses = self._masses(parts)
         scores = self.points.scores
-        lazily = self._for_one_call and len(scores) >= LAZY and not _spans_decades(scores)
+        lazily = self._for_one_call and len(scores) >= LAZY
         return self.engine.prepare(scores, *masses, frame=frame, lazily=lazily)
 
     def _masses(
@@ -404,16 +401,6 @@ def as_prepared(
     if ood is not None and ood != source.ood:
         raise InvalidInputError(f"the sample was prepared with ood={source.ood!r}, not {ood!r}")
     return source
-
-
-def _spans_decades(scores: FloatArray) -> bool:
-    """Return whether some of the rows, evenly drawn, span far more than their middle."""
-    some = scores[:: max(1, len(scores) // 2000)]
-    tenth = len(some) // 10
-    # A column at a time, since sorting rows of pairs is many times slower.
-    marks = [0, tenth, -1 - tenth, -1]
-    columns = (np.sort(column)[marks].tolist() for column in some.T if len(some))
-    return any((last - first) / WIDE > high - low for first, low, high, last in columns)
 
 
 def spread(scores: FloatArray, id_mass: IntArray) -> FloatArray:
