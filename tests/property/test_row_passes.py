@@ -147,7 +147,6 @@ def test_the_middle_of_the_scores_is_the_same(monkeypatch, bits):
     monkeypatch.setenv("DEMUR_ENGINE", "compiled")
     monkeypatch.setattr(compiled, "_cell_bits", lambda rows: bits)
     monkeypatch.setattr(prepared, "LAZY", 0)
-    monkeypatch.setattr(prepared, "WIDE", float("inf"))
     known = 0
     for _, sample in samples(3):
         try:
