@@ -183,3 +183,18 @@ def test_units_beyond_float64_are_refused(units):
     with pytest.raises(dm.InvalidInputError, match="multiply the scores by powers of two"):
         dm.tune(sample, dm.TprFprModel(0.5))
     dm.tune(sample.score(0), dm.TprFprModel(0.5))
+
+
+def test_scores_whose_sums_overflow_are_refused():
+    """Their range is infinite: a search would not end, or find nothing."""
+    shape = np.array([[1, 1], [-1, 1], [0.125, 0.25]]), np.array([[0.2, -1]])
+    model = dm.TprFprModel(0.5, 0.1)
+    enormous = dm.Sample(shape[0] * 1e308, [0, 1, 0], shape[1] * 1e308)
+    for search in (None, dm.Grid(12)):
+        with pytest.raises(dm.InvalidInputError, match="multiply the scores by powers of two"):
+            dm.tune(enormous, model, search=search)
+    plain = dm.Sample(shape[0], [0, 1, 0], shape[1])
+    largest = dm.Sample(shape[0] * 2.0**1022, [0, 1, 0], shape[1] * 2.0**1022)
+    assert dm.tune(largest, model).point == dm.tune(plain, model).point
+    boxes = [dm.tune(sample, model, shape="box") for sample in (enormous, plain)]
+    assert boxes[0].point == boxes[1].point

@@ -41,7 +41,7 @@ MANY = 1_000_000
 # Lines times points that are counted without a tree.
 _FEW_TO_COUNT = 100_000
 
-_SMALLEST, _FARTHEST = 1e-290, 1e290
+_SMALLEST, _FARTHEST, _LARGEST = 1e-290, 1e290, 2.0**1022
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -88,8 +88,23 @@ class Prepared:
     def frame(self) -> Frame:
         """The coordinates that are searched."""
         if self._frame is None:
+            self.check_sizes()
             self._frame = Frame.of(self.points.scores, self._ranges)
         return self._frame
+
+    def check_sizes(self) -> None:
+        """Refuse two scores that no pair of float64 weights can bring to one scale."""
+        ranges = self._ranges or ()
+        sizes = sorted(size for low, high in ranges if (size := max(high, -low)) > 0)
+        if len(ranges) < 2 or not sizes:
+            return
+        # Beyond half of what float64 holds, the range of a score, or a sum of two, is infinite.
+        if sizes[0] < _SMALLEST or sizes[-1] > _LARGEST or sizes[-1] / sizes[0] > _FARTHEST:
+            raise InvalidInputError(
+                f"the largest scores are {sizes[0]:.3g} and {sizes[-1]:.3g} in size, which is "
+                "beyond what weights in float64 can bring together; multiply the scores by powers "
+                "of two first, which changes no accepted set"
+            )
 
     def search(
         self,
@@ -349,7 +364,6 @@ def _prepared(sample: Sample, ood: str) -> Prepared:
     _check_count(sample)
     points = Points.of(sample, ood)
     ranges = ranges_of(points.scores) if points.ranges is None else points.ranges
-    _check_sizes(ranges)
     return Prepared(sample, points, ood, engine(), _ranges=ranges)
 
 
@@ -371,19 +385,6 @@ def _check_count(sample: Sample) -> None:
             f"one or two scores are tuned, the sample has {sample.columns.count}: "
             "demur.learn.fit(sample) makes of them the two that decide (its result has .sample), "
             "demur.learn.tune_linear(sample, model) weighs all of them, sample.score(k) is one"
-        )
-
-
-def _check_sizes(ranges: Ranges) -> None:
-    """Refuse two scores that no pair of float64 weights can bring to one scale."""
-    sizes = sorted(size for low, high in ranges if (size := max(high, -low)) > 0)
-    if len(ranges) < 2 or not sizes:
-        return
-    if sizes[0] < _SMALLEST or sizes[-1] / sizes[0] > _FARTHEST:
-        raise InvalidInputError(
-            f"the largest scores are {sizes[0]:.3g} and {sizes[-1]:.3g} in size, which is "
-            "beyond what weights in float64 can bring together; multiply the scores by powers of "
-            "two first, which changes no accepted set"
         )
 
 

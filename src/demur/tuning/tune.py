@@ -159,6 +159,7 @@ def _found(
         again = lambda p, how: finder.masses(p, as_exact(how))  # noqa: E731
         boxed = None if box is None else BoxRule.of_limits(box.limits, columns)
         return _Found(boxed, _accepted(box) or (0, 0, 0), certificate, again)
+    prepared.check_sizes()
     allowed = _allowed(directions, search)
     warn_of_grid(prepared, directions, search, stacklevel=4)
     line, certificate = _find(prepared, program, allowed, search)
