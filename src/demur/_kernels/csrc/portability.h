@@ -50,6 +50,22 @@
 #define WILL_WRITE(address) ((void)0)
 #endif
 
+/* Four numbers that are added and masked together: left to itself, a compiler may take four rows
+ * apart to make vectors of their columns. */
+#if DEMUR_GNU
+typedef uint64_t Quad __attribute__((vector_size(32)));
+#define QUAD_ADD_MASKED(sum, row, mask) ((sum) += (row) & (mask))
+#else
+typedef struct {
+    uint64_t part[4];
+} Quad;
+#define QUAD_ADD_MASKED(sum, row, mask)                                                       \
+    do {                                                                                      \
+        for (int part_ = 0; part_ < 4; part_++)                                               \
+            (sum).part[part_] += (row).part[part_] & (mask);                                  \
+    } while (0)
+#endif
+
 /* The highest bit set in a number that is not zero, as a number with that bit only. */
 static inline uint32_t highest_bit(uint32_t x)
 {

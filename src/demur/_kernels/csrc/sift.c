@@ -47,26 +47,53 @@ static void add_grade(const Search *s, Crossing *crossing, int32_t item, const i
     crossing->gain += gain;
 }
 
-/* With one set of OOD, by far the most frequent case, all sums stay in registers. */
-ALWAYS_INLINE void add_rows_loops(const int64_t *mass, const Batch *batch, const Sides *sides,
-                                  int64_t *sums, Crossing *crossing)
+enum { PAIR = FIRST_OOD + 1 }; /* masses of a row with one set of OOD, by far the most frequent case */
+
+_Static_assert(sizeof(Quad) == PAIR * sizeof(int64_t), "a row is four numbers");
+
+/* Sums of what lies below a part, and of what crosses it. */
+typedef struct {
+    Quad below, crosses;
+} PartSums;
+
+static void add_sums(const PartSums *sums, Part *part)
 {
-    enum { WIDTH = FIRST_OOD + 1 };
-    uint64_t below[WIDTH] = {0}, crosses[WIDTH] = {0};
-    for (int k = 0; k < batch->count; k++) {
-        const int64_t *row = mass + (int64_t)batch->index[k] * WIDTH;
-        for (int c = 0; c < WIDTH; c++) below[c] += (uint64_t)row[c] & sides->below[k];
-        for (int c = 0; c < WIDTH; c++) crosses[c] += (uint64_t)row[c] & sides->crosses[k];
+    int64_t below[PAIR], crosses[PAIR];
+    memcpy(below, &sums->below, sizeof below);
+    memcpy(crosses, &sums->crosses, sizeof crosses);
+    for (int c = 0; c < PAIR; c++) part->sums[c] = add(part->sums[c], below[c]);
+    part->box.crossing.id += crosses[ID];
+    part->box.crossing.loss += crosses[LOSS];
+}
+
+/* All sums stay in registers. Items cross the box that is cut by a chord, so that none of them but
+ * those of nodes just opened lies below its lower part: without any, nothing needs to be added. */
+ALWAYS_INLINE void add_rows_loops(const int64_t *mass, const Batch *batch, const Sides *sides,
+                                  Part *part)
+{
+    PartSums first, second;
+    Quad row;
+    uint64_t any = 0;
+    memset(&first, 0, sizeof first);
+    memset(&second, 0, sizeof second);
+    for (int k = 0; k < batch->count; k++) any |= sides[0].below[k];
+    for (int k = 0; k < batch->count && any; k++) {
+        memcpy(&row, mass + (int64_t)batch->index[k] * PAIR, sizeof row);
+        QUAD_ADD_MASKED(first.below, row, sides[0].below[k]);
     }
-    for (int c = 0; c < WIDTH; c++) sums[c] = add(sums[c], (int64_t)below[c]);
-    crossing->id += (int64_t)crosses[ID];
-    crossing->loss += (int64_t)crosses[LOSS];
+    for (int k = 0; k < batch->count; k++) {
+        memcpy(&row, mass + (int64_t)batch->index[k] * PAIR, sizeof row);
+        QUAD_ADD_MASKED(first.crosses, row, sides[0].crosses[k]);
+        QUAD_ADD_MASKED(second.below, row, sides[1].below[k]);
+        QUAD_ADD_MASKED(second.crosses, row, sides[1].crosses[k]);
+    }
+    add_sums(&first, part);
+    add_sums(&second, part + 1);
 }
 
 WITH_WIDEST_VECTORS(static, add_rows,
-                    (const int64_t *mass, const Batch *batch, const Sides *sides, int64_t *sums,
-                     Crossing *crossing),
-                    (mass, batch, sides, sums, crossing))
+                    (const int64_t *mass, const Batch *batch, const Sides *sides, Part *part),
+                    (mass, batch, sides, part))
 
 static void add_wide_rows(const Tree *tree, const int64_t *mass, const Batch *batch,
                           const Sides *sides, int64_t *sums, int64_t *extra, Crossing *crossing)
@@ -101,9 +128,7 @@ static int64_t put(Sieve *v, Part *part, const Batch *batch, const Sides *sides,
 {
     const int width = v->s->tree->width;
     Crossing *crossing = &part->box.crossing;
-    if (width == FIRST_OOD + 1)
-        add_rows(mass, batch, sides, part->sums, crossing);
-    else
+    if (width != PAIR)
         add_wide_rows(v->s->tree, mass, batch, sides, part->sums, part->sums + v->s->extra_at,
                       crossing);
     int32_t *item = part->items.item + part->items.count;
@@ -117,6 +142,14 @@ static int64_t put(Sieve *v, Part *part, const Batch *batch, const Sides *sides,
     }
     part->items.count += count;
     return count;
+}
+
+/* Let all parts know what a batch adds, where rows are short. */
+static void add_pairs(Sieve *v, const Batch *batch, Sides *sides, const int64_t *mass)
+{
+    if (v->s->tree->width != PAIR) return;
+    if (v->cut->parts == 1) memset(sides + 1, 0, sizeof *sides);
+    add_rows(mass, batch, sides, v->part);
 }
 
 static void fill_up(Batch *batch)
@@ -141,6 +174,7 @@ static int sift_points(Sieve *v)
     if (reserve_batch(v)) return -1;
     fill_up(&v->points);
     sides_of_points(v->s, v->cut, v->limits, &v->points, sides);
+    add_pairs(v, &v->points, sides, v->s->tree->mass);
     for (int k = 0; k < v->cut->parts; k++)
         put(v, v->part + k, &v->points, sides + k, v->s->tree->mass, ~0);
     v->points.count = 0;
@@ -172,6 +206,20 @@ static int open_node(Sieve *v, int32_t index)
     return 0;
 }
 
+#define AHEAD 4 /* nodes that will be opened soon, */
+#define LINE 8   /* and numbers in a line of the cache */
+
+/* Have the rows of a node at hand, which are anywhere in memory. */
+static void will_open(const Tree *tree, int32_t index)
+{
+    const Node *node = tree->node + index;
+    if (node->child) return;
+    const int64_t *row = tree->mass + node->first * (int64_t)tree->width;
+    const int64_t *last = tree->mass + node->end * (int64_t)tree->width;
+    for (; row < last; row += LINE) WILL_READ(row);
+    for (int64_t i = node->first; i < node->end; i += LINE / 2) WILL_READ(tree->point + 2 * i);
+}
+
 static int sift_nodes(Sieve *v, int open_all)
 {
     Sides sides[2];
@@ -179,12 +227,15 @@ static int sift_nodes(Sieve *v, int open_all)
     if (reserve_batch(v)) return -1;
     fill_up(&v->nodes);
     sides_of_nodes(v->s, v->cut, v->limits, &v->nodes, open_all, sides, &opened);
+    add_pairs(v, &v->nodes, sides, v->s->tree->sums);
     for (int k = 0; k < v->cut->parts; k++)
         v->part[k].box.nodes +=
             (int32_t)put(v, v->part + k, &v->nodes, sides + k, v->s->tree->sums, 0);
     v->nodes.count = 0;
-    for (int k = 0; k < opened.count; k++)
+    for (int k = 0; k < opened.count; k++) {
+        if (k + AHEAD < opened.count) will_open(v->s->tree, opened.index[k + AHEAD]);
         if (open_node(v, opened.index[k])) return -1;
+    }
     return 0;
 }
 
