@@ -454,8 +454,8 @@ def check_confidence(confidence: Sequence[str], scores: set[str]) -> None:
 
 def read_deployed(path: str, names: Sequence[str]) -> FloatArray:
     """Return the scores of inputs in use, which have no labels."""
-    from demur.sources.tables import column_names, read_columns
+    from demur.sources.tables import read_table, table_columns
 
-    check_names(column_names(path), [("--scores", name) for name in names], repr(path))
-    columns = _read_columns(path, list(names), read_columns)
+    check_names(table_columns(path), [("--scores", name) for name in names], repr(path))
+    columns = _read_columns(path, list(names), read_table)
     return np.column_stack([numbers(columns, "--scores", name) for name in names])

@@ -271,11 +271,13 @@ def opened(
     *,
     about: int = 2,
     key: str | None = None,
+    need_loss: bool = True,
 ) -> Iterator[ScoreSource]:
     """Open DATA as a source, which will be asked for about so many passes."""
     from demur.sources.open import open_source
 
-    check_losses(data)
+    if need_loss or data.names_losses:
+        check_losses(data)
     if data.data is None:
         raise click.UsageError("give a file DATA, or --openood score files")
     if not scores:
@@ -295,6 +297,7 @@ def opened(
             weight=data.weight or None,
             group=data.id_group or None,
             key=key,
+            labelled=need_loss or data.names_losses,
             confidence=confidence,
             memory=engine.memory,
             progress=progress.at,

@@ -40,11 +40,13 @@ import numpy as np
 
 from demur._arrays import NUMBER, FloatArray, check_kind, seeded, takes
 from demur.core.card import Card
+from demur.core.drawing import bring
 from demur.core.models import RejectionModel
 from demur.core.program import Number, refuse_unknown_parts
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample, warn_of_mistakes
+from demur.core.source import ScoreSource
 from demur.core.wording import bound_text, formula
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.bound_tests import Requirement, SplitSizes, asked_text, refuse_unprovable
@@ -67,6 +69,7 @@ from demur.guarantees.splits import (
     on_both_sides,
     one_of_each,
     refuse_repeated,
+    sorted_rows,
     split,
 )
 from demur.tuning.result import Directions, Exact, Grid, Shape
@@ -364,6 +367,7 @@ def _bounded_cost(
 
 
 _POPULATION = 20_000
+_PILOT = 100_000
 # A score is rounded if so many values are there twice; others are moved by some ranks.
 _TIED, _RANKS = 0.1, 0.15
 
@@ -414,9 +418,9 @@ def _rises(model: RejectionModel) -> bool:
     return model.objective in ("tpr", "precision")
 
 
-@takes(pilot=Sample, model=RejectionModel, sizes=Sequence, max_loss=NUMBER)
+@takes(pilot=(Sample, ScoreSource), model=RejectionModel, sizes=Sequence, max_loss=NUMBER)
 def plan_tuning(
-    pilot: Sample,
+    pilot: Sample | ScoreSource,
     model: RejectionModel,
     sizes: Sequence[tuple[int, int]],
     *,
@@ -434,7 +438,7 @@ def plan_tuning(
     Parameters
     ----------
     pilot
-        Rows like those that will be collected.
+        Rows like those that will be collected. Of a source, 100,000 drawn by a hash stand for all.
     sizes
         Pairs of numbers of ID and OOD rows.
     draws
@@ -452,6 +456,8 @@ def plan_tuning(
     if not isinstance(draws, int) or isinstance(draws, bool) or draws < 1:
         raise InvalidInputError(f"draws must be a positive whole number, got {draws!r}")
     generator = seeded(rng)
+    # What is drawn must not depend on the order of the rows, which engines choose.
+    pilot = sorted_rows(bring(pilot, _PILOT) if isinstance(pilot, ScoreSource) else pilot)
     refuse_unknown_parts(model.bounds, pilot.ood_sets, pilot.groups)
     everyone = _drawn(pilot, _POPULATION, _POPULATION if pilot.n_ood else 0, generator)
     best_rule = tune(everyone, model, directions=directions, search=search).rule

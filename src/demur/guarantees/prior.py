@@ -10,6 +10,12 @@ orders. The interval holds every pi against which no such fortune was made; it m
 with probability at most delta, for every number of rows.
 
 Beside it, the likelihood interval of ten bins of h is shorter and approximate.
+
+*Sources* of more rows than memory holds are counted. h is then the same function, evaluated at one
+score of each bin that the rows to learn from are cut into: how many rows of each side, and in use,
+there are in a cell tells all its values, and a random order of the rows can be drawn from these
+numbers. The rows to learn from are drawn by a hash of the key, or of the scores. Without a key that
+is refused where many rows share scores: all rows of one score would then be learned from or none.
 """
 
 from __future__ import annotations
@@ -21,12 +27,16 @@ from typing import Any
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray, seeded, takes
+from demur.core.bins import Bins, axis_for
+from demur.core.drawing import PRIME, RowDraw, bring, drawable
+from demur.core.rates import evaluate
 from demur.core.rule import Rule
 from demur.core.sample import Sample
+from demur.core.source import Measure, Overview, ScoreSource
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import Interval, Rate, as_interval, miss, refuse_weights
 from demur.guarantees.learned_rules import RankLogistic
-from demur.guarantees.splits import Seed, split
+from demur.guarantees.splits import Seed, sorted_rows, split
 
 _LEARN_SHARE = 0.2
 _PAIRINGS = 5
@@ -37,6 +47,14 @@ _LARGEST_BET = 0.75
 _FEWEST_BLOCKS = 2000
 _BINS = 10
 _STEPS = 200
+# Rows of a side to learn from, where they are counted; values that are put in a random order.
+_LEARN_ROWS = 50_000
+_MOST_ROWS = 20_000_000
+_VALUE_BYTES = 32
+_ROW_BYTES = 600
+_CHUNK = 1 << 16
+# Share of the rows learned from times rows of one score, above which these are too many.
+_TOGETHER = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +88,14 @@ class PriorEstimate:
         return not math.isnan(self.interval.low)
 
 
-@takes(rule=Rule, validation=Sample)
+@takes(rule=Rule, validation=(Sample, ScoreSource))
 def estimate_prior(
-    rule: Rule, scores: Any, *, validation: Sample, confidence: float = 0.95, rng: Seed = 0
+    rule: Rule,
+    scores: Any,
+    *,
+    validation: Sample | ScoreSource,
+    confidence: float = 0.95,
+    rng: Seed = 0,
 ) -> PriorEstimate:
     """Estimate the OOD prior from unlabelled deployment scores, with an interval.
 
@@ -83,9 +106,11 @@ def estimate_prior(
     Parameters
     ----------
     scores
-        Of inputs in use, in the columns of the rule.
+        Of inputs in use, in the columns of the rule; or a source of them, opened with
+        ``labelled=False``.
     validation
-        Labelled rows that the rule was not tuned on.
+        Labelled rows that the rule was not tuned on, or a source of them. What memory holds of
+        sources is read; more rows are counted where they are.
     rng
         Draws the rows to learn from and the pairings. Choose it before looking at results.
 
@@ -98,21 +123,22 @@ def estimate_prior(
     >>> round(found.estimate, 2), 0.3 in found.interval
     (0.31, True)
     """
+    if isinstance(validation, ScoreSource) or isinstance(scores, ScoreSource):
+        return _of_sources(rule, scores, validation, confidence, rng)
     refuse_weights(validation)
-    if validation.n_ood < 2 or validation.n_id < 2:
-        what = "no OOD rows" if validation.n_ood == 0 else "fewer than two rows of a side"
-        raise InvalidInputError(f"validation has {what}, so what they look like is unknown")
+    _check_sides(validation.n_id, validation.n_ood)
     accepted = rule.accept(scores)
     if len(accepted) == 0:
         raise InvalidInputError("scores is empty: the prior cannot be estimated")
     delta = miss(confidence)
     splitting, pairing = seeded(rng).spawn(2)
-    learn, rest = split(validation, _LEARN_SHARE, splitting)
+    # What is drawn must not depend on the order of the rows, which engines choose.
+    learn, rest = split(sorted_rows(validation), _LEARN_SHARE, splitting)
     both = np.concatenate([_doubts(rule, learn, 0), _doubts(rule, learn, 1)])
     is_ood = np.repeat([0.0, 1.0], [learn.n_id, learn.n_ood])
     fitted = RankLogistic.fit(both, is_ood)
     parts = _columns(rule, scores), _doubts(rule, rest, 0), _doubts(rule, rest, 1)
-    on_live, on_id, on_ood = (fitted.predict(part) for part in parts)
+    on_live, on_id, on_ood = (np.sort(fitted.predict(part)) for part in parts)
     kept = _unrefuted(on_live, on_id, on_ood, delta, pairing)
     estimate, likely = _likelihood(on_live, on_id, on_ood, delta)
     return PriorEstimate(
@@ -122,6 +148,163 @@ def estimate_prior(
         confidence=confidence,
         likely=likely,
     )
+
+
+def _check_sides(n_id: int, n_ood: int) -> None:
+    if min(n_id, n_ood) < 2:
+        what = "no OOD rows" if n_ood == 0 else "fewer than two rows of a side"
+        raise InvalidInputError(f"validation has {what}, so what they look like is unknown")
+
+
+def _of_sources(
+    rule: Rule, scores: Any, validation: Sample | ScoreSource, confidence: float, rng: Seed
+) -> PriorEstimate:
+    """Return the estimate of rows of which some, or all, stay where they are."""
+    if isinstance(rng, bool) or not isinstance(rng, int) or rng < 0:
+        raise InvalidInputError(f"rng of a source must be a whole number, a seed, got {rng!r}")
+    from demur.sources.engines.frames import ArraySource
+
+    live = scores if isinstance(scores, ScoreSource) else ArraySource(_unlabelled(rule, scores))
+    known = ArraySource(validation) if isinstance(validation, Sample) else validation
+    seen, in_use = known.overview(), live.overview()
+    _check_sides(seen.id_rows, sum(seen.ood_rows))
+    if in_use.rows == 0:
+        raise InvalidInputError("scores is empty: the prior cannot be estimated")
+    for name, rows in (("validation", known), ("scores", live)):
+        if rows.sample(1000, seed=0).weight is not None:
+            raise InvalidInputError(f"{name}: a promise counts rows, and these have weights")
+    if seen.rows <= known.memory // _ROW_BYTES and in_use.rows <= live.memory // _ROW_BYTES:
+        used = bring(live, in_use.rows)
+        return estimate_prior(
+            rule.on(used.columns),
+            used.id_scores,
+            validation=bring(known, seen.rows),
+            confidence=confidence,
+            rng=rng,
+        )
+    return _counted(rule, live, known, seen, confidence, rng)
+
+
+def _unlabelled(rule: Rule, scores: Any) -> Sample:
+    """Return rows of scores, in the columns of a rule, that have no labels."""
+    count = len(rule.direction)
+    alone = [
+        Rule(tuple(1.0 * (k == column) for k in range(count)), 0.0, 1.0, rule.score_names)
+        for column in range(count)
+    ]
+    raw = np.column_stack([one.combine(scores) for one in alone])
+    named = {"score_names": rule.score_names, "confidence": rule.confidence}
+    return Sample(raw, np.zeros(len(raw)), **named)  # type: ignore[arg-type]
+
+
+def _counted(
+    rule: Rule,
+    live: ScoreSource,
+    known: ScoreSource,
+    seen: Overview,
+    confidence: float,
+    seed: int,
+) -> PriorEstimate:
+    """Return the estimate from numbers of rows in cells."""
+    delta = miss(confidence)
+    shares = [min(_LEARN_SHARE, _LEARN_ROWS / rows) for rows in (seen.id_rows, sum(seen.ood_rows))]
+    draw = RowDraw("prior", seed, tuple((0, math.floor(share * PRIME)) for share in shares))  # type: ignore[arg-type]
+    rows = drawable(known)
+    learn = bring(rows.drawn(draw), seen.rows)
+    _refuse_ties(known, learn, max(shares), seen.rows, seed)
+    weighed = [k for k, weight in enumerate(rule.for_doubts(known.columns).direction) if weight]
+    cells = _LearnedCells.of(sorted_rows(learn), weighed)
+    rest = cells.counts(rows.drawn(draw.others))
+    in_use = cells.counts(_same_columns(live, known))
+    parts = (in_use[0], rest[0], rest[1])
+    rng = np.random.default_rng([seed, 1])
+    most = min(_MOST_ROWS, min(known.memory, live.memory) // _VALUE_BYTES)
+    values = [cells.values(part, most, rng) for part in parts]
+    kept = _unrefuted(values[0], values[1], values[2], delta, rng)
+    estimate, likely = _likelihood(values[0], values[1], values[2], delta)
+    return PriorEstimate(
+        estimate=estimate,
+        interval=kept,
+        accepted_share=evaluate(rule, live).tpr,
+        confidence=confidence,
+        likely=likely,
+    )
+
+
+def _same_columns(live: ScoreSource, known: ScoreSource) -> ScoreSource:
+    if live.columns != known.columns:
+        raise InvalidInputError(
+            f"scores has the columns {live.score_names}, validation {known.score_names}: open both "
+            "with the same scores, in the same order and sense"
+        )
+    return live
+
+
+def _refuse_ties(known: ScoreSource, learn: Sample, share: float, rows: int, seed: int) -> None:
+    """Refuse rows that are drawn by their scores, where many share them.
+
+    How far that moves the mean of h, compared with what chance does anyway, goes with the share of
+    rows learned from times the rows that share the scores of one.
+    """
+    if getattr(known, "drawn_by_key", False):
+        return
+    scores = np.vstack([learn.id_scores, learn.ood_scores])
+    _, counts = np.unique(scores, axis=0, return_counts=True)
+    together = float((counts.astype(float) ** 2).sum() / len(scores)) - 1
+    # Learned from were all rows of a score, or none.
+    if together * share > _TOGETHER:
+        raise InvalidInputError(
+            "rows to learn from are drawn by a hash of their scores, and about "
+            f"{together + 1:,.0f} rows share the scores of one: open the source with key=, a "
+            "column that tells rows apart, or allow more memory"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LearnedCells:
+    """P(OOD | scores), one value for each cell; rows with an infinite score have the value 1."""
+
+    bins: Bins
+    value: FloatArray
+    """Of each cell, and of rows in none."""
+
+    @classmethod
+    def of(cls, learn: Sample, weighed: list[int]) -> _LearnedCells:
+        """Fit on rows to learn from; other columns than those weighed are not told apart."""
+        both = np.vstack([learn.id_doubts, learn.ood_doubts]) + 0.0
+        both = both[np.isfinite(both).all(axis=1)]
+        count = 512 if len(weighed) == 2 else 1 << 16
+        axes = [
+            axis_for(column if k in weighed else column[:0], count if k in weighed else 1)
+            for k, column in enumerate(both.T)
+        ]
+        # A score of each bin: its smallest one, of the first bin the smallest learned from.
+        ends = [np.append(both[:, k].min(), axes[k].edges())[: axes[k].bins] for k in weighed]
+        sides = learn.id_doubts[:, weighed], learn.ood_doubts[:, weighed]
+        is_ood = np.repeat([0.0, 1.0], [learn.n_id, learn.n_ood])
+        fitted = RankLogistic.fit(np.vstack(sides), is_ood)
+        grid = np.stack([end.ravel() for end in np.meshgrid(*ends, indexing="ij")], axis=1)
+        value = np.concatenate(
+            [fitted.predict(grid[start : start + _CHUNK]) for start in range(0, len(grid), _CHUNK)]
+        )
+        # A bin of a column that is not weighed is the only one of it.
+        return cls(Bins(tuple(axes)), np.append(np.round(value, 4), 1.0))
+
+    def counts(self, source: ScoreSource) -> tuple[IntArray, IntArray]:
+        """Return how many ID rows and how many OOD rows there are of each value."""
+        counted = source.histogram(self.bins, Measure.of(source.overview(), apart=False))
+        found = np.zeros((2, len(self.value)), np.int64)
+        found[0, counted.key], found[1, counted.key] = counted.id, counted.ood[0]
+        found[:, -1] = counted.infinite[0], counted.infinite[2]
+        return found[0], found[1]
+
+    def values(self, rows: IntArray, most: int, rng: np.random.Generator) -> FloatArray:
+        """Return the value of each row, or of as many as memory holds, drawn by chance."""
+        levels, place = np.unique(self.value, return_inverse=True)
+        of_level = np.bincount(place.ravel(), rows, minlength=len(levels)).astype(np.int64)
+        if of_level.sum() > most:
+            of_level = rng.multivariate_hypergeometric(of_level, most)
+        return np.repeat(levels, of_level)
 
 
 def _doubts(rule: Rule, sample: Sample, side: int) -> FloatArray:

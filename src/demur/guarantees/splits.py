@@ -277,3 +277,21 @@ class IdMeans:
 def _means(values: FloatArray, names: IntArray) -> FloatArray:
     _, codes = np.unique(names, return_inverse=True)
     return np.bincount(codes, values) / np.bincount(codes) if len(codes) else np.empty(0)
+
+
+def sorted_rows(sample: Sample) -> Sample:
+    """Return the rows in an order that depends neither on theirs nor on that of the columns.
+
+    Examples
+    --------
+    >>> sorted_rows(Sample([0.3, 0.1], [0, 1], ood_scores=[0.9, 0.5])).id_loss.tolist()
+    [1.0, 0.0]
+    """
+    names = sample.columns.names or tuple(map(str, range(sample.n_scores)))
+    columns = np.argsort(names)
+    groups = () if sample.group_code is None else (sample.group_code,)
+    own = np.lexsort((*groups, sample.id_loss, *sample.id_scores.T[columns]))
+    ood = [np.arange(0)]
+    for rows in sample.ood_sets.values():
+        ood.append(rows.start + np.lexsort(sample.ood_scores[rows].T[columns]))
+    return sample.subset(own, np.concatenate(ood))

@@ -56,13 +56,18 @@ class Roles:
     group: str | None = None
     key: str | None = None
     """What rows are drawn by, such as a patient; without it, their scores."""
+    labelled: bool = True
+    """Whether there are losses; if not, every loss is 0."""
 
     def __post_init__(self) -> None:
         if len(self.scores) not in (1, 2) or len(set(self.scores)) < len(self.scores):
             raise InvalidInputError(
                 f"scores must be one or two different columns, got {list(self.scores)}"
             )
-        check_losses(self.loss, self.correct, self.label, self.prediction)
+        if self.labelled:
+            check_losses(self.loss, self.correct, self.label, self.prediction)
+        elif any((self.loss, self.correct, self.label, self.prediction)):
+            raise InvalidInputError("labelled=False says that there are no losses, but some are")
         if self.loss_function not in LOSSES:
             raise InvalidInputError(
                 f"loss_function must be one of {', '.join(LOSSES)}, got {self.loss_function!r}"
@@ -112,6 +117,7 @@ def open_source(
     confidence: str | Sequence[str] = (),
     group: str | None = None,
     key: str | None = None,
+    labelled: bool = True,
     missing: Missing = "error",
     memory: int = MEMORY,
     engine: Engine = "duckdb",
@@ -135,6 +141,9 @@ def open_source(
     key
         Rows that agree in this column are drawn together, into one part of a split or one fold;
         without it those with the same scores are.
+    labelled
+        False: there are no losses, as of inputs in use for `guarantees.estimate_prior`; every loss
+        is then 0.
     missing
         ``"error"`` refuses rows that lack a value, ``"drop"`` leaves them out.
     memory
@@ -161,6 +170,7 @@ def open_source(
         correct,
         group,
         key,
+        labelled,
     )
     for argument, name in roles.used():
         if not isinstance(name, str):

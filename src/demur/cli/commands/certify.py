@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
+from demur._arrays import FloatArray
 from demur.cli import ALARM, UNMET
 from demur.cli.inputs import DataOptions, EngineOptions, data_options, engine_options
 from demur.cli.options import (
@@ -21,7 +23,14 @@ from demur.cli.options import (
     option,
     scores_option,
 )
-from demur.cli.output import OutputOptions, Progress, json_option, note, output_options
+from demur.cli.output import (
+    OutputOptions,
+    Progress,
+    caution,
+    json_option,
+    note,
+    output_options,
+)
 from demur.cli.printing import (
     ONLY_THESE_OOD,
     Result,
@@ -35,14 +44,14 @@ from demur.cli.printing import (
 )
 from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids
 from demur.cli.saved import SavedRule, opened, refuse_share, work_data
-from demur.cli.streamed import bring_rows, refuse_in_stream
+from demur.cli.streamed import added_work, refuse_in_stream
 from demur.cli.tuning_options import ModelOptions, model_options
 from demur.core.fingerprint import share_of_tuning_rows, warn_of_share
 from demur.core.models import RejectionModel, TprFprModel
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
-from demur.core.source import Sizes
+from demur.core.source import ScoreSource, Sizes
 from demur.core.wording import at_least_text, at_most_text, formula
 from demur.errors import InvalidInputError
 from demur.guarantees.certified_rule import PARTS_CAVEAT, Certified, certify
@@ -296,6 +305,9 @@ def _end(bound: float, text: Callable[[float, int], str]) -> str:
     return "undefined" if math.isnan(bound) else text(bound, 5)
 
 
+# Live scores that are held against the ranges of the card, where they are not read.
+_LOOKED_AT = 100_000
+
 _PRIOR_EXAMPLES = """\b
 Examples:
   demur prior rule.json fresh.parquet --ood is_ood --deployed today.parquet
@@ -343,38 +355,80 @@ def prior_command(
     have. The first interval is a promise, for any number of independent rows, as long as ID and
     OOD inputs in use are like those of DATA, in another proportion; the likely one is shorter and
     approximate. Exit code 4: no proportion explains the scores in use, so they are not.
+
+    More rows than --memory holds, of either kind, are counted where they are.
     """
     from demur.report.promises import prior_data, prior_text
 
     told = LevelOption.of(level, confidence, note)
     saved = SavedRule.load(rule, scores, told.confidence).for_rows_of(data.data, deployed)
-    loaded, names = saved.rule, saved.names
-    if saved.streams(engine, data, folders=False):
+    loaded = saved.rule
+    there = saved.streams(engine, data, folders=False)
+    live_there = saved.learned is None and engine.streams(_only(deployed), folders=False)
+    if there:
         refuse_in_stream({"--id": group})
-        brought = bring_rows(
-            engine, saved.columns(data), names, saved.confidence, what="the estimate"
-        )
-        rows, work = brought.rows, dict(brought.work)
-    else:
-        rows, work = saved.read(data, need_loss=False, group=group), {}
-    sample, ids = rows.sample(names), rows.ids(group)
-    if share := saved.share_of_tuning_rows(rows):
-        warn_of_share(share)
-    if ids is not None:
-        sample = one_of_each(sample, ids, 0)
-    in_use = saved.deployed(deployed)
-    found = estimate_prior(loaded, in_use, validation=sample, confidence=float(told.level))
-    facts = [f"Rule: accept when {formula(loaded)}. {len(in_use):,} inputs in use."]
+    with ExitStack() as stack:
+        progress = stack.enter_context(Progress("counting rows"))
+        known: Sample | ScoreSource
+        if there:
+            told_data = saved.columns(data, need_loss=False)
+            known = stack.enter_context(_opened(saved, engine, told_data, progress, about=6))
+        else:
+            known = _labelled_rows(saved, data, group)
+        live: FloatArray | ScoreSource
+        if live_there:
+            live = stack.enter_context(_opened(saved, engine, _only(deployed), progress, about=4))
+            _warn_of_ranges(saved, deployed, live)
+        else:
+            live = saved.deployed(deployed)
+        found = estimate_prior(loaded, live, validation=known, confidence=float(told.level))
+        if isinstance(known, ScoreSource) and (share := share_of_tuning_rows(loaded, known)):
+            warn_of_share(share)
+        rows_of = known if isinstance(known, Sample) else known.overview()
+        count = live.overview().rows if isinstance(live, ScoreSource) else len(live)
+        used = [work_data(one) for one in (live, known) if isinstance(one, ScoreSource)]
+        work = added_work(*used) if used else {}
+    facts = [f"Rule: accept when {formula(loaded)}. {count:,} inputs in use."]
     described = {
         "rule": rule_data(loaded),
-        "rows": rows_data(sample),
-        "deployed": len(in_use),
+        "rows": rows_data(rows_of),
+        "deployed": count,
         **work,
     }
     section = Section(facts, notes=[prior_text(found), *_advice(found)])
     Result([section], prior_data(found) | described).show(as_json=as_json)
     if not found.consistent:
         raise SystemExit(ALARM)
+
+
+def _only(path: str) -> DataOptions:
+    """Return the options of rows that have scores and nothing else."""
+    return DataOptions(path, None, None, None, None, "zero_one", None, None, (), None, None)
+
+
+def _opened(
+    saved: SavedRule, engine: EngineOptions, data: DataOptions, progress: Progress, *, about: int
+) -> AbstractContextManager[ScoreSource]:
+    """Open rows that need no losses."""
+    columns = saved.names, saved.confidence
+    return opened(engine, data, *columns, progress, about=about, need_loss=False)
+
+
+def _labelled_rows(saved: SavedRule, data: DataOptions, group: str | None) -> Sample:
+    """Return labelled rows in memory, one of each id."""
+    rows = saved.read(data, need_loss=False, group=group)
+    sample, ids = rows.sample(saved.names), rows.ids(group)
+    if share := saved.share_of_tuning_rows(rows):
+        warn_of_share(share)
+    return sample if ids is None else one_of_each(sample, ids, 0)
+
+
+def _warn_of_ranges(saved: SavedRule, path: str, live: ScoreSource) -> None:
+    """Say if inputs in use are unlike those that the card knows, as far as a sample tells."""
+    ranges = saved.ranges()
+    ranges.add(live.columns.as_doubts(live.sample(_LOOKED_AT, seed=0).scores))
+    for text in ranges.warnings():
+        caution(f"{path}: {text}")
 
 
 def _advice(found: PriorEstimate) -> list[str]:

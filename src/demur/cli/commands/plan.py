@@ -30,7 +30,7 @@ from demur.cli.options import (
 )
 from demur.cli.output import Progress, json_option, note
 from demur.cli.printing import Result, ResultTable, Section
-from demur.cli.streamed import bring_rows
+from demur.cli.streamed import ROW_BYTES, bring_rows
 from demur.cli.tuning_options import BoundText, ModelOptions
 from demur.core.models import Bound, RejectionModel
 from demur.core.program import Number as ExactNumber
@@ -43,6 +43,11 @@ from demur.watch.audit import AuditPlan
 from demur.watch.monitor import Watch
 
 _audit = option("Audits of a rule in use")
+
+# Of a source, rows that stand for the population: trials draw from these.
+_PILOT_ROWS = 100_000
+# What is planned for by default at most: trials of more rows take minutes.
+_TUNED_ROWS = 5_000
 
 
 def watch_plan_options(command: Command) -> Command:
@@ -192,7 +197,7 @@ _tuning = option("Tuning with a guarantee, planned from the rows of DATA")
     multiple=True,
     metavar="ID OOD",
     help="How many rows to tune on with a guarantee; may be repeated. By default as many as DATA "
-    "has, and four times as many.",
+    "has, or 5,000 if it has more, and four times as many.",
 )
 @_tuning("--draws", type=click.IntRange(1), default=50, show_default=True, help="Trials of each.")
 @_tuning(
@@ -271,19 +276,22 @@ def command(
     described = asdict(planned) | {"model": asked.to_data(), "sets": sets}
     if data.data is not None or data.openood:
         if engine.streams(data, folders=False):
-            brought = bring_rows(engine, data, scores, told.confidence, what="the plan")
+            brought = bring_rows(
+                engine, data, scores, told.confidence, what="the plan", most=_PILOT_ROWS
+            )
             rows = brought.rows
             described |= brought.work
         else:
             rows = read_rows(data, [scores] if scores else [], confidence=told.confidence)
         model = asked.of_every_set() if fpr_of == "worst" else asked
         pilot = rows.sample(rows.tuned_scores)
-        here = pilot.n_id, pilot.n_ood
+        sizes = tuned_rows or _default_sizes(pilot.n_id, pilot.n_ood)
+        _check_sizes(sizes, engine.memory)
         with Progress("tuning with a guarantee"):
             tunings = plan_tuning(
                 pilot,
                 model,
-                tuned_rows or (here, (4 * here[0], 4 * here[1])),
+                sizes,
                 confidence=float(told.level),
                 draws=draws,
                 max_loss=max_loss,
@@ -295,6 +303,23 @@ def command(
     elif tuned_rows:
         raise click.UsageError("--rows needs DATA, a pilot sample of rows with scores and losses")
     Result(sections, described).show(as_json=as_json)
+
+
+def _default_sizes(n_id: int, n_ood: int) -> tuple[tuple[int, int], ...]:
+    """Return as many rows as there are, and four times as many; of many, some thousand."""
+    share = min(1.0, _TUNED_ROWS / (n_id + n_ood))
+    here = max(2, round(share * n_id)), max(2, round(share * n_ood)) if n_ood else 0
+    return here, (4 * here[0], 4 * here[1])
+
+
+def _check_sizes(sizes: tuple[tuple[int, int], ...], memory: int) -> None:
+    """Refuse sizes that would not fit, before anything is drawn."""
+    for n_id, n_ood in sizes:
+        if (n_id + n_ood) * ROW_BYTES > memory:
+            raise click.UsageError(
+                f"--rows {n_id} {n_ood}: rows of each trial are held in memory, {ROW_BYTES} bytes "
+                f"each, and --memory allows {memory // ROW_BYTES:,}: ask for fewer, or allow more"
+            )
 
 
 def _asked(

@@ -66,6 +66,8 @@ class BaseSource(ABC):
         self.work = Work(self.engine)
         self._stamps: Stamps = FileStamps()
         self._origin: BaseSource | None = None
+        self.drawn_by_key = False
+        """Whether rows are drawn by a hash of their key, not of their scores."""
 
     def __repr__(self) -> str:
         names = ", ".join(self.score_names)
@@ -152,6 +154,7 @@ class LazySource(BaseSource, ABC):
         self._frame = ex.known_frame(frame).lazy()
         self._standard = StandardRows.of(self._frame, roles, missing)
         self._scores = self._standard.scores
+        self.drawn_by_key = roles.key is not None
 
     @abstractmethod
     def _collect(self, frame: nw.LazyFrame[Any]) -> Table:

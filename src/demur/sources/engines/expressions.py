@@ -239,11 +239,12 @@ def matched(roles: Roles, available: list[str]) -> Roles:
     if all(name == found for name, found in names.items()):
         return roles
     given = {role: getattr(roles, role) for role in SINGLE}
+    found: dict[str, Any] = {role: names[name] for role, name in given.items() if name is not None}
     return replace(
         roles,
         scores=tuple(names[name] for name in roles.scores),
         confidence=tuple(names[name] for name in roles.confidence),
-        **{role: names[name] for role, name in given.items() if name is not None},
+        **found,
     )
 
 
@@ -301,6 +302,8 @@ def score(name: str, sign: float) -> Expr:
 
 def loss(roles: Roles, schema: Mapping[str, Any]) -> Expr:
     """Return the loss of an ID row, null or NaN where it is missing."""
+    if not roles.labelled:
+        return nw.lit(0.0)
     if roles.loss is not None:
         return number(roles.loss, schema)
     if roles.correct is not None:

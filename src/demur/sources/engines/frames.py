@@ -139,6 +139,7 @@ class ArraySource(BatchedSource):
         if keys is not None:
             both = [key_numbers(np.asarray(side), "keys") for side in keys]
             self._hashed = [np.concatenate(both)]
+            self.drawn_by_key = True
 
     def _raw_scores(self) -> list[FloatArray]:
         """Return the scores as the columns have them, in the order in which they are hashed."""
@@ -194,6 +195,7 @@ class FrameSource(BatchedSource):
         self._frame = with_doubles(known_frame(frame), roles)
         self._standard = StandardRows.of(self._frame, roles, missing)
         super().__init__(roles.columns, self._overview.sides, memory=memory)
+        self.drawn_by_key = roles.key is not None
 
     def drawn(self, draw: RowDraw) -> FrameSource:
         """Return the rows that a draw keeps, as a source of their own."""

@@ -100,6 +100,7 @@ class SqlSource(BaseSource):
             raise InvalidInputError(f'missing must be "error" or "drop", got {missing!r}')
         self.engine = database.dialect
         super().__init__(roles.columns, memory=memory)
+        self.drawn_by_key = roles.key is not None
         self._database = database
         self._table = table_name(table, folds=DIALECTS[database.dialect].folds)
         self._names, told = _columns(database, self._table)

@@ -201,6 +201,8 @@ class SqlRows:
     def _loss(self) -> str:
         """Return the loss of an ID row, NULL where it is missing."""
         roles = self.roles
+        if not roles.labelled:
+            return double(0)
         if roles.loss is not None:
             return self._double(roles.loss)
         if roles.correct is not None:

@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     from demur.tuning.streamed.tune import Streamed
 
 # Crossing rows of a box, relative to those of a half-plane in its middle, that end its cutting;
-# from one round of the search to the next.
-ROUNDS = (5.0, 2.0)
-# How often the budget of boxes the first round may take: whatever it leaves uncut, which may be
-# most of the rows, would have to be fetched. Later rounds only leave less.
-FIRST = 10
+# from one round of the search to the next. What a round leaves uncut is all that the next looks at:
+# a budget that ends amid a round costs what it might have left out, not what others did.
+ROUNDS = (80.0, 20.0, 5.0, 2.0)
+# How often the budget of boxes a search may take as long as plenty of rows would be fetched.
+LONGER = 10
 # The same for a box that would survive in part only.
 TIGHT = 1.15
 _DEEPEST = 64
@@ -287,6 +287,12 @@ class Survey:
         """Cells that these boxes may cross, and all nodes that were looked into."""
         self.boxes = 0
 
+    @property
+    def rows(self) -> int:
+        """How many rows the cells have that the boxes left may cross."""
+        cells = self.pyramid.cells
+        return int(self.pyramid.wanted[:cells][self.met[:cells]].sum())
+
     def run(self, zones: Iterable[Zone]) -> None:
         """Look at `zones` and leave the parts that may hold something better or equal."""
         nothing = np.zeros(len(self.pyramid.mass), np.int64)
@@ -374,21 +380,22 @@ def _ranked(values: FloatArray, rows: IntArray, shares: Sequence[float]) -> list
     return [float(value) for value in values[order[np.minimum(places, len(order) - 1)]]]
 
 
-def survey(lines: Lines, bound: BoxJudge, zones: list[Zone], *, few: int, budget: int) -> Survey:
-    """Search finer and finer until no more than `budget` boxes can be expected to do.
+def survey(lines: Lines, bound: BoxJudge, zones: list[Zone], plan: StreamPlan) -> Survey:
+    """Search finer and finer until no more boxes than planned can be expected to do.
 
     Between the rounds only zones are kept, so that many of them take little memory.
     """
-    boxes = 0
+    boxes, most = 0, LONGER * plan.boxes
     for enough in ROUNDS:
-        most = budget if boxes else FIRST * budget
-        found = Survey(lines, bound, enough=enough, few=few, budget=most)
+        found = Survey(lines, bound, enough=enough, few=plan.few, budget=most)
         # Where scores overflow their sums a cut is worse, never wrong.
         with np.errstate(over="ignore", invalid="ignore"):
             found.run(zones)
         boxes += found.boxes
         zones = found.zones
-        if boxes + 3 * found.boxes > budget:
+        many = plan.plenty is not None and found.rows > plan.plenty
+        most = LONGER * plan.boxes - boxes if many else plan.boxes
+        if 3 * found.boxes > most:
             break
     found.boxes = boxes
     return found
@@ -428,7 +435,7 @@ def open_cells(
     for signs, some in zones.items():
         lines = Lines(pyramid, signs)
         start = [lines.root(0), lines.root(1)] if some is None else list(some)
-        found = survey(lines, bound, start, few=plan.few, budget=plan.boxes)
+        found = survey(lines, bound, start, plan)
         left[signs] = found.zones
         boxes += found.boxes
         met |= found.met
