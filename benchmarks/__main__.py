@@ -14,6 +14,11 @@ def main() -> None:
 
         out_of_core.main(sys.argv[2:])
         return
+    if sys.argv[1:2] == ["lake-commands"]:
+        from benchmarks import lake_commands
+
+        lake_commands.main(sys.argv[2:])
+        return
     if sys.argv[1:2] == ["scale-plan"]:
         from benchmarks import scale_plan
 

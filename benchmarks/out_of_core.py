@@ -71,13 +71,14 @@ def generate(folder: Path, rows: int) -> Path:
         partial, pa.schema(kinds), compression="none", use_dictionary=False
     ) as to:
         for start in range(0, rows, _CHUNK):
-            columns = _columns(np.random.default_rng(start), min(_CHUNK, rows - start))
-            to.write_table(pa.table(columns, pa.schema(kinds)))
+            table = columns(np.random.default_rng(start), min(_CHUNK, rows - start))
+            to.write_table(pa.table(table, pa.schema(kinds)))
     partial.rename(path)
     return path
 
 
-def _columns(rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+def columns(rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    """Return rows: two thirds ID with 6 % errors, one third OOD."""
     ood = rng.random(n) < 1 / 3
     doubt = rng.standard_normal(n)
     # A score of errors in (0, 1) that many rows crowd near 0, and a distance.

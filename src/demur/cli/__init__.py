@@ -67,6 +67,9 @@ _ELSEWHERE = {
     "retune": ("demur.cli.commands.certify", "retune_command"),
 }
 
+# Commands with large matrices to multiply.
+_MULTIPLYING = ("demo", "reproduce")
+
 
 class _LazyGroup(click.Group):
     """Keeps start-up fast: listing commands imports none of them."""
@@ -78,6 +81,10 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, name = _ELSEWHERE.get(cmd_name, (f"demur.cli.commands.{cmd_name}", "command"))
+        if cmd_name not in _MULTIPLYING:
+            # Two copies of OpenBLAS would start threads that spin before they sleep: a quarter of
+            # the processor time of a short command.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = getattr(import_module(module), name)
         return command
 

@@ -39,7 +39,7 @@ from demur.sources.engines.expressions import Table
 from demur.sources.files import FileStamps, Stamps, find_files, hive_kind, hive_values
 from demur.sources.lakes import LakeTable
 from demur.sources.open import Missing, Roles
-from demur.sources.record_batches import arrow, floats
+from demur.sources.record_batches import arrow, floats, to_numpy
 from demur.sources.tables import MISSING, Dialect, csv_dialect, refuse_hive_conflict
 
 Progress = Callable[[int, int], None]
@@ -255,15 +255,17 @@ class FileScan:
         ends = np.cumsum([count for _, count in found])
         length = rows // _STRETCHES
         steps = np.arange(_STRETCHES) + np.random.default_rng(0).random(_STRETCHES)
-        parts = []
+        places = dict[str, list[str]]()
         for start in (steps / _STRETCHES * int(ends[-1])).astype(np.int64):
             place = int(np.searchsorted(ends, start, side="right"))
             first = int(start - (ends[place] - found[place][1]))
-            parts.append(
-                f"SELECT {', '.join(cast)} FROM {self._table([found[place][0]], numbered=True)} "
-                f"WHERE {_ROW_NUMBER} BETWEEN {first} AND {first + length - 1}"
-            )
-        return " UNION ALL ".join(parts)
+            there = f"{_ROW_NUMBER} BETWEEN {first} AND {first + length - 1}"
+            places.setdefault(found[place][0], []).append(there)
+        return " UNION ALL ".join(
+            f"SELECT {', '.join(cast)} FROM {self._table([file], numbered=True)} "
+            f"WHERE {' OR '.join(stretches)}"
+            for file, stretches in places.items()
+        )
 
     def _find_hive(self) -> None:
         """Find the columns that the folders name, if all files lie in such folders."""
@@ -588,6 +590,8 @@ def _connect(memory: int) -> tuple[Any, str]:
     connection.execute("SET temp_directory = ?", [spill])
     # The order of rows makes no difference to any answer.
     connection.execute("SET preserve_insertion_order = false")
+    # What the ends of files say is needed again in every pass.
+    connection.execute("SET parquet_metadata_cache = true")
     return connection, spill
 
 
@@ -603,12 +607,11 @@ def _quoted(text: str) -> str:
 
 def _values(column: Any) -> Any:
     types = arrow("pyarrow").types
-    # Sums of integers come as decimals.
-    whole = types.is_integer(column.type) or types.is_decimal(column.type)
-    if whole or types.is_floating(column.type):
-        parts = [floats(chunk) for chunk in column.chunks]
-        values = np.concatenate(parts) if parts else np.empty(0)
-        return values.astype(np.int64) if whole else values
+    if types.is_integer(column.type) or types.is_floating(column.type):
+        return to_numpy(column)
+    if types.is_decimal(column.type) and column.type.scale == 0:
+        # Sums of integers, of a few groups.
+        return np.array([int(value or 0) for value in column.to_pylist()], np.int64)
     values = np.empty(len(column), object)
     values[:] = column.to_pylist()
     return values

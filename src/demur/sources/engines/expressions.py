@@ -165,32 +165,29 @@ class StandardRows:
         flag that is none. Rows have a "label" where they are told apart by more than a flag.
         """
         roles, schema = self.roles, self.schema
-        scores = dict(zip(self.scores, roles.scores, strict=True))
-        signs = dict(zip(self.scores, roles.columns.signs, strict=True))
-        columns = {name: score(scores[name], signs[name]) for name in self.scores}
-        columns["outside"], known = _outside(roles, schema)
-        columns["wrong"], plain = _wrong(roles, schema)
+        scores = list(map(score, roles.scores, roles.columns.signs))
+        outside, known = _outside(roles, schema)
+        wrong, plain = _wrong(roles, schema)
+        # Few steps, each of which goes over all rows in some engines.
+        columns = {"value": weighed(rule, scores), "outside": outside, "wrong": wrong}
+        columns["fit"] = known & (plain | outside)
+        # What is weighed is finite only if all that was weighed is.
+        unseen = {
+            name: value
+            for name, value, weight in zip(self.scores, scores, rule.direction, strict=True)
+            if not weight or isinstance(rule, BoxRule)
+        }
         if self.labelled:
             columns["label"] = label(roles, schema)
         if by is not None:
             check_names(list(schema), [("by", by)], "the frame")
             columns["by"] = nw.col(by)
-        weighed_ = weighed(rule, [nw.col(name) for name in self.scores])
-        rows = self._left(frame).select(**columns, known=known, plain=plain)
-        rows = rows.with_columns(value=weighed_, lost=nw.col("wrong") & ~nw.col("outside"))
+        rows = self._left(frame).select(**columns, **unseen)
         value = nw.col("value")
         within = value <= rule.threshold if rule.tau else value < rule.threshold
-        # What is weighed is finite only if all that was weighed is.
-        unseen = [
-            name
-            for name, weight in zip(self.scores, rule.direction, strict=True)
-            if not weight or isinstance(rule, BoxRule)
-        ]
-        finite_ = value.is_finite()
-        for name in unseen:
-            finite_ = finite_ & nw.col(name).is_finite()
-        sound = finite_ & nw.col("known") & (nw.col("plain") | nw.col("outside"))
-        return rows.with_columns(sound=sound, accept=within)
+        sound = finite(["value", *unseen]) & nw.col("fit")
+        lost = nw.col("wrong") & ~nw.col("outside")
+        return rows.with_columns(sound=sound, accept=within, lost=lost)
 
     @property
     def labelled(self) -> bool:
