@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 # No column of a file has an empty name and this one a space.
 _NO_LOSS = " "
-# What a row takes in memory from reading to the end of the search.
-_ROW_BYTES = 300
+ROW_BYTES = 300
+"""What a row takes in memory from reading to the end of the search."""
+PAGE_ROW_BYTES = 5000
+"""What it takes until a page about it is drawn."""
 _ROLES = ("loss", "correct", "label", "prediction", "ood", "weight")
 # Of rows, as a bound names them; --id is another matter.
 _GROUP = "group"
@@ -169,7 +171,9 @@ class EngineOptions:
     engine: str
     memory: int
 
-    def streams(self, data: DataOptions, *, folders: bool = True) -> bool:
+    def streams(
+        self, data: DataOptions, *, folders: bool = True, row_bytes: int = ROW_BYTES
+    ) -> bool:
         """Return whether the rows stay where they are; with `folders`, many files always do."""
         from demur.sources.files import is_database_url, is_lake
 
@@ -191,26 +195,26 @@ class EngineOptions:
         if data.data is None:
             return False
         if not is_partitioned(data.data):
-            return self._takes(data.data) > self.memory
+            return self._takes(data.data, row_bytes) > self.memory
         if folders:
             return True
         files = find_partitions(data.data).files
-        return sum(self._takes(str(file)) for file in files) > self.memory
+        return sum(self._takes(str(file), row_bytes) for file in files) > self.memory
 
-    def _takes(self, path: str) -> int:
+    def _takes(self, path: str, row_bytes: int) -> int:
         """Return about how many bytes a file takes in memory, if it can be counted in."""
         from demur.sources.files import FORMATS, check_input
         from demur.sources.tables import open_stream
 
         kind = FORMATS.get(Path(path).suffix.lower())
         if kind == "Parquet":
-            return (open_stream(path).rows or 0) * _ROW_BYTES
+            return (open_stream(path).rows or 0) * row_bytes
         # Whatever else is wrong with a file is told by its reader.
         if kind != "CSV":
             return 0
         check_input(path)
         # Numbers take about as many bytes as text as in memory; the search takes more.
-        return Path(path).stat().st_size * 8
+        return Path(path).stat().st_size * 8 * row_bytes // ROW_BYTES
 
 
 def engine_options() -> Callable[[Command], Command]:

@@ -20,7 +20,6 @@ from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import Overview, Sizes
 from demur.core.wording import formula, strict
 from demur.errors import InfeasibleError
-from demur.tuning.tune import tune
 
 if TYPE_CHECKING:
     from demur.cli.inputs import DataOptions
@@ -428,6 +427,7 @@ def tune_or_nearest(
 ) -> tuple[Tuning, InfeasibleError | None]:
     """Return the tuned rule; if none meets the bounds, the nearest one and why."""
     from demur.report.verdict import nearest_tuning
+    from demur.tuning.tune import tune
 
     options: dict[str, Any] = {
         "directions": None if search.is_box else search.allowed,

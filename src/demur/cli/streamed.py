@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray
-from demur.cli.inputs import DataOptions, EngineOptions, ScoreTable
+from demur.cli.inputs import PAGE_ROW_BYTES, DataOptions, EngineOptions, ScoreTable
 from demur.cli.output import Progress, caution
 from demur.cli.printing import Points, rate
 from demur.cli.saved import opened, work_data
@@ -21,13 +21,12 @@ from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import Sizes
-from demur.tuning.result import Tuning
-from demur.tuning.tune import tune
 
-ROW_BYTES = 600
+if TYPE_CHECKING:
+    from demur.tuning.result import Tuning
+
+PROMISE_ROW_BYTES = 600
 """What a row that is brought here takes until a promise is made."""
-PAGE_BYTES = 3000
-"""What it takes until a page is drawn."""
 PAGE_ROWS = 100_000
 """A page of more rows takes minutes, and none of its curves would look different."""
 
@@ -70,6 +69,8 @@ def tune_stream(
     split: HoldoutOptions,
 ) -> StreamTuning:
     """Tune on rows that stay where they are; those held out are counted there, too."""
+    from demur.tuning.tune import tune
+
     about = 5 if split.share is None else 8
     with (
         Progress("counting rows") as progress,
@@ -120,7 +121,7 @@ def bring_rows(
     split: HoldoutOptions = _NO_SPLIT,
     *,
     what: str,
-    row_bytes: int = ROW_BYTES,
+    row_bytes: int = PROMISE_ROW_BYTES,
     most: int | None = None,
 ) -> BroughtRows:
     """Return the rows of DATA, or as many as memory holds and at most `most`, drawn by a hash.
@@ -187,7 +188,7 @@ def page_rows(
     brought = bring_rows(
         *(engine, data, scores, confidence, split),
         what="the page",
-        row_bytes=PAGE_BYTES,
+        row_bytes=PAGE_ROW_BYTES,
         most=PAGE_ROWS,
     )
     if brought.count >= brought.total:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -56,9 +56,11 @@ from demur.core.wording import at_least_text, at_most_text, formula
 from demur.errors import InvalidInputError
 from demur.guarantees.certified_rule import PARTS_CAVEAT, Certified, certify
 from demur.guarantees.intervals import Interval
-from demur.guarantees.operating_tables import OperatingTable
-from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.guarantees.splits import EVERY_ID_ONCE, one_of_each
+
+if TYPE_CHECKING:
+    from demur.guarantees.operating_tables import OperatingTable
+    from demur.guarantees.prior import PriorEstimate
 
 _EXAMPLES = """\b
 Examples:
@@ -224,6 +226,8 @@ def _deployed_priors(
     saved: SavedRule, path: str, sample: Sample, level: float
 ) -> tuple[tuple[Bound, Bound], list[str]]:
     """Return the shares of OOD inputs that inputs in use allow, and what to say of them."""
+    from demur.guarantees.prior import estimate_prior
+
     in_use = saved.deployed(path)
     found = estimate_prior(saved.rule, in_use, validation=sample, confidence=level)
     if not found.consistent:
@@ -358,6 +362,7 @@ def prior_command(
 
     More rows than --memory holds, of either kind, are counted where they are.
     """
+    from demur.guarantees.prior import estimate_prior
     from demur.report.promises import prior_data, prior_text
 
     told = LevelOption.of(level, confidence, note)
@@ -492,6 +497,7 @@ def retune_command(counts: str, model: ModelOptions, out: OutputOptions) -> None
 
 
 def _read(counts: str) -> OperatingTable:
+    from demur.guarantees.operating_tables import OperatingTable
     from demur.sources.files import STANDARD_INPUT, input_text
 
     if counts == STANDARD_INPUT:

@@ -11,6 +11,8 @@ from click.core import ParameterSource
 
 from demur._arrays import BoolArray
 from demur.cli.inputs import (
+    PAGE_ROW_BYTES,
+    ROW_BYTES,
     DataOptions,
     EngineOptions,
     ScoreTable,
@@ -289,7 +291,9 @@ def command(
     found: StreamTuning | None = None
     out_of_reach: InfeasibleError | None = None
     drawn: str | None = None
-    streams = engine.streams(data, folders=False)
+    # What needs all rows in memory takes what it takes.
+    whole = options.compare or per_id is not None or (promise.guarantee and split.group)
+    streams = engine.streams(data, folders=False, row_bytes=ROW_BYTES if whole else PAGE_ROW_BYTES)
     if streams:
         refuse_in_stream({"--compare": options.compare or None, "--per-id": per_id})
         refuse_in_stream({"--id beside --guarantee": promise.guarantee and split.group})

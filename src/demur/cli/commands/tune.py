@@ -11,6 +11,8 @@ import click
 
 from demur._arrays import BoolArray
 from demur.cli.inputs import (
+    PAGE_ROW_BYTES,
+    ROW_BYTES,
     DataOptions,
     EngineOptions,
     ScoreTable,
@@ -168,7 +170,8 @@ def command(
         raise click.UsageError("--per-id is about --guarantee")
     work: Mapping[str, Any] = {}
     brought = None
-    if engine.streams(data):
+    paged = report is not None and all(one is None for one in (learn, per_id, counts, guarantee))
+    if engine.streams(data, row_bytes=PAGE_ROW_BYTES if paged else ROW_BYTES):
         needs = {"--per-id": per_id, "--id beside --guarantee": guarantee and split.group}
         refuse_in_stream(needs | {"--counts": counts})
         if guarantee is None:

@@ -160,6 +160,10 @@ class LazySource(BaseSource, ABC):
     def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
         """Bring a small result here, as columns."""
 
+    def _collect_few(self, frame: nw.LazyFrame[Any]) -> Table:
+        """Bring a few rows here, as columns."""
+        return self._collect(frame)
+
     @abstractmethod
     def _thinned(self, share: float, seed: int) -> Any:
         """Return the native frame with about this share of its rows."""
@@ -222,7 +226,7 @@ class LazySource(BaseSource, ABC):
         sums = [nw.len().alias("rows"), *map(self._counted, flags)]
         keys = ["label"] * standard.labelled + ["by"] * (by is not None)
         counted = rows.group_by(*keys).agg(*sums) if keys else rows.select(*sums)
-        found = rule_counts_of(self._collect(counted if by else counted.head(MOST_SETS + 5)))
+        found = rule_counts_of(self._collect_few(counted if by else counted.head(MOST_SETS + 5)))
         if found is not None:
             self._sizes = found.sizes
         return found

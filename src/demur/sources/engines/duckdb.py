@@ -151,7 +151,10 @@ class DuckDBSource(ScannedSource):
             query = self._scan.stretches(self._connection, self._native, rows)
             if query is None:
                 return super().glimpse(rows)
-            return self._fetched(self._connection.sql(query))
+            relation = nw.from_native(self._connection.sql(query)).lazy()
+            with self._passing():
+                seen = self._standard.rows(relation, self.sizes().sides).to_native().fetchnumpy()
+            return self._standard.fetched(seen)
 
     def _batches(self) -> Iterator[Rows]:
         """Go through all rows."""
@@ -175,6 +178,14 @@ class DuckDBSource(ScannedSource):
         with self._passing(), self._explained():
             table = frame.to_native().to_arrow_table()
         return {name: _values(table.column(name)) for name in table.column_names}
+
+    def _collect_few(self, frame: nw.LazyFrame[Any]) -> Table:
+        # Without Arrow, whose import takes longer than that.
+        with self._passing(), self._explained():
+            relation = frame.to_native()
+            names, found = relation.columns, relation.fetchall()
+        rows = list(zip(*found, strict=True)) or [()] * len(names)
+        return {n: np.fromiter(v, object, len(v)) for n, v in zip(names, rows, strict=True)}
 
     def _counted(self, flag: str) -> nw.Expr:
         # Sums of flags take a fraction of the time of sums of integers.
