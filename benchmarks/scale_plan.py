@@ -97,7 +97,8 @@ def _cluster(options: argparse.Namespace) -> Iterator[None]:
         os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
         os.environ["PYSPARK_SUBMIT_ARGS"] = (
             f"--master local-cluster[{options.workers},1,2048] --conf spark.executor.memory=1536m "
-            "--conf spark.ui.enabled=false --conf spark.driver.memory=2g pyspark-shell"
+            "--conf spark.sql.files.maxPartitionBytes=16m --conf spark.ui.enabled=false "
+            "--conf spark.driver.memory=2g pyspark-shell"
         )
     if options.workers and options.engine == "dask":
         from distributed import Client, LocalCluster
