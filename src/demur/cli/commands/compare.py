@@ -42,7 +42,7 @@ from demur.cli.printing import (
 )
 from demur.cli.resampling import ResamplingOptions, resampling_options
 from demur.cli.saved import opened, work_data
-from demur.cli.streamed import ROW_BYTES, added_work
+from demur.cli.streamed import PROMISE_ROW_BYTES, added_work
 from demur.cli.tuning_options import ModelOptions, grid_option, model_options
 from demur.core.drawing import bring
 from demur.core.models import Bound as ModelBound
@@ -292,7 +292,7 @@ class SourceLines:
             return _NOTHING, ""
         if len(source.score_names) == 1:
             return None, ""
-        most = min(_AREA_ROWS, self._engine.memory // ROW_BYTES)
+        most = min(_AREA_ROWS, self._engine.memory // PROMISE_ROW_BYTES)
         drawn, total = bring(source, most), source.overview().rows
         if drawn.n_id + drawn.n_ood == total:
             return drawn, ""

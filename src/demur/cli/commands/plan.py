@@ -30,7 +30,7 @@ from demur.cli.options import (
 )
 from demur.cli.output import Progress, json_option, note
 from demur.cli.printing import Result, ResultTable, Section
-from demur.cli.streamed import ROW_BYTES, bring_rows
+from demur.cli.streamed import PROMISE_ROW_BYTES, bring_rows
 from demur.cli.tuning_options import BoundText, ModelOptions
 from demur.core.models import Bound, RejectionModel
 from demur.core.program import Number as ExactNumber
@@ -315,10 +315,12 @@ def _default_sizes(n_id: int, n_ood: int) -> tuple[tuple[int, int], ...]:
 def _check_sizes(sizes: tuple[tuple[int, int], ...], memory: int) -> None:
     """Refuse sizes that would not fit, before anything is drawn."""
     for n_id, n_ood in sizes:
-        if (n_id + n_ood) * ROW_BYTES > memory:
+        fitting = memory // PROMISE_ROW_BYTES
+        if n_id + n_ood > fitting:
             raise click.UsageError(
-                f"--rows {n_id} {n_ood}: rows of each trial are held in memory, {ROW_BYTES} bytes "
-                f"each, and --memory allows {memory // ROW_BYTES:,}: ask for fewer, or allow more"
+                f"--rows {n_id} {n_ood}: rows of each trial are held in memory, "
+                f"{PROMISE_ROW_BYTES} bytes each, and --memory allows {fitting:,}: ask for fewer, "
+                "or allow more"
             )
 
 
