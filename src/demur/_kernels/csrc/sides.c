@@ -76,27 +76,42 @@ typedef struct {
     double base[BATCH_SIZE], moving[BATCH_SIZE];
 } Corners;
 
+/* The size of numbers between two that rounding is relative to: a tolerance must not be too large,
+ * and a lack of it not too small. */
+ALWAYS_INLINE double size_between(double low, double high, int tolerant)
+{
+    return tolerant ? least_size(low, high) : larger(fabs(low), fabs(high));
+}
+
+/* Both ends are written out, and what does not change is a constant: no vectors come of it else. */
+ALWAYS_INLINE void compare_corners(const Corners *low, const Corners *high, int n,
+                                   const double *weight, double rounding, Limits at, Sides *sides,
+                                   int tolerant)
+{
+    const double left = weight[0], right = weight[1];
+    const double left_error = error_at(left, rounding), right_error = error_at(right, rounding);
+    for (int k = 0; k < n; k++) {
+        const double size = size_between(low->base[k], high->base[k], tolerant);
+        const double low_left = left * low->moving[k], high_left = left * high->moving[k];
+        const double low_right = right * low->moving[k], high_right = right * high->moving[k];
+        const double left_doubt = left_error * (size + size_between(low_left, high_left, tolerant));
+        const double right_doubt =
+            right_error * (size + size_between(low_right, high_right, tolerant));
+        const int below = (high->base[k] + high_left - at.low[0] <= left_doubt) &
+                          (high->base[k] + high_right - at.low[1] <= right_doubt);
+        const int above = (at.high[0] - (low->base[k] + low_left) <= left_doubt) &
+                          (at.high[1] - (low->base[k] + low_right) <= right_doubt);
+        note(sides, k, below, above);
+    }
+}
+
 ALWAYS_INLINE void compare_nodes(const Corners *low, const Corners *high, int n,
                                  const double *weight, double rounding, Limits at, Sides *sides)
 {
-    const double weights[2] = {weight[0], weight[1]};
-    const double errors[2] = {error_at(weight[0], rounding), error_at(weight[1], rounding)};
-    for (int k = 0; k < n; k++) {
-        /* A tolerance must not be too large, and a lack of it not too small. */
-        double size = rounding > 0 ? least_size(low->base[k], high->base[k])
-                                   : larger(fabs(low->base[k]), fabs(high->base[k]));
-        int below = 1, above = 1;
-        for (int end = 0; end < 2; end++) {
-            double low_shift = weights[end] * low->moving[k];
-            double high_shift = weights[end] * high->moving[k];
-            double reach = rounding > 0 ? least_size(low_shift, high_shift)
-                                        : larger(fabs(low_shift), fabs(high_shift));
-            double doubt = errors[end] * (size + reach);
-            below &= high->base[k] + high_shift - at.low[end] <= doubt;
-            above &= at.high[end] - (low->base[k] + low_shift) <= doubt;
-        }
-        note(sides, k, below, above);
-    }
+    if (rounding > 0)
+        compare_corners(low, high, n, weight, rounding, at, sides, 1);
+    else
+        compare_corners(low, high, n, weight, rounding, at, sides, 0);
 }
 
 /* How much larger nodes have to be to be opened that have to grow then: it costs as much as looking
