@@ -232,6 +232,9 @@ class _Ending:
         """
         stopped = self.received or _Stopped(signal.SIGINT)
         with self._ending:
+            if sys.stderr.isatty():
+                # In the place of what a progress line says, whose thread is not waited for.
+                click.echo("\r\x1b[K", nl=False, err=True, color=True)
             _complain(stopped, self._color)
             remove_unfinished()
             os._exit(stopped.code)

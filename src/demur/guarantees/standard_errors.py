@@ -368,8 +368,8 @@ def compare_auroc(
 
     Given a source of two scores, and nothing else, it compares these from one histogram: rows that
     share a bin of a score count as ties, which is exact where bins hold a single score. A million
-    rows and more have up to 1024 bins of each score: an AUROC is then off by at most 0.0005, mostly
-    by 0.00001 and less, and standard errors by about a thousandth of themselves.
+    rows and more have up to 1024 bins of each score: an AUROC is then off by 0.0005 or so at most,
+    mostly by 0.00001 and less, and standard errors by about a thousandth of themselves.
 
     An AUROC of exactly 1 or 0 adds no uncertainty to the interval of the difference, which is
     then too narrow, and has no width if both are such; `p_value` is too small alike.

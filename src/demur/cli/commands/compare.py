@@ -265,22 +265,21 @@ class SourceLines:
         shown = dict[str, list[ComparedScores]]()
         columns: list[MetricColumn] = []
         notes: list[str] = []
-        for names in scores:
-            with (
-                Progress(f"comparing {' + '.join(names)}") as progress,
-                self.opened(names, progress, 3 + 5 * (len(models) + 1)) as source,
-            ):
-                seen = source.overview()
-                has_ood, sets = sum(seen.ood_rows) > 0, _sets(seen.sets)
-                if not columns:
-                    columns = _columns(has_ood, seen.plain, models, prior, search)
-                areas, note = self._areas(source, has_ood)
-                notes += [note] if note and note not in notes else []
-                for ood in sets:
-                    rows, note = _on_set(source, areas, ood)
+        with Progress("comparing") as progress:
+            for place, names in enumerate(scores):
+                progress.stage(" + ".join(names), place / len(scores))
+                with self.opened(names, progress, 3 + 5 * (len(models) + 1)) as source:
+                    seen = source.overview()
+                    has_ood, sets = sum(seen.ood_rows) > 0, _sets(seen.sets)
+                    if not columns:
+                        columns = _columns(has_ood, seen.plain, models, prior, search)
+                    areas, note = self._areas(source, has_ood)
                     notes += [note] if note and note not in notes else []
-                    values = tuple(column.value(rows) for column in columns)
-                    shown.setdefault(ood, []).append(ComparedScores(names, ood, values))
+                    for ood in sets:
+                        rows, note = _on_set(source, areas, ood)
+                        notes += [note] if note and note not in notes else []
+                        values = tuple(column.value(rows) for column in columns)
+                        shown.setdefault(ood, []).append(ComparedScores(names, ood, values))
         return TableOfScores(columns, list(chain(*shown.values())), has_ood, notes)
 
     def _areas(self, source: ScoreSource, has_ood: bool) -> tuple[Sample | None, str]:

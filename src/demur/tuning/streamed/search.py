@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 # from one round of the search to the next. What a round leaves uncut is all that the next looks at:
 # a budget that ends amid a round costs what it might have left out, not what others did.
 ROUNDS = (80.0, 20.0, 5.0, 2.0)
+# Shares of all rows that it is not worth to avoid fetching, for a single box, in these rounds.
+FEW = (1 / 250, 1 / 1000, 0.0, 0.0)
 # How often the budget of boxes a search may take as long as plenty of rows would be fetched.
 LONGER = 10
 # The same for a box that would survive in part only.
@@ -386,8 +388,10 @@ def survey(lines: Lines, bound: BoxJudge, zones: list[Zone], plan: StreamPlan) -
     Between the rounds only zones are kept, so that many of them take little memory.
     """
     boxes, most = 0, LONGER * plan.boxes
-    for enough in ROUNDS:
-        found = Survey(lines, bound, enough=enough, few=plan.few, budget=most)
+    everything = int(lines.pyramid.wanted[lines.pyramid.root])
+    for enough, share in zip(ROUNDS, FEW, strict=True):
+        few = max(plan.few, int(share * everything))
+        found = Survey(lines, bound, enough=enough, few=few, budget=most)
         # Where scores overflow their sums a cut is worse, never wrong.
         with np.errstate(over="ignore", invalid="ignore"):
             found.run(zones)
