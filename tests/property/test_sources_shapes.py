@@ -1,5 +1,7 @@
 """Shapes that are hard to count in cells: a constant score, extreme tails, many decades."""
 
+from dataclasses import replace
+
 import engines
 import numpy as np
 import pytest
@@ -9,7 +11,10 @@ from streams import DIRECTIONS, check_against_memory, random_model, random_sampl
 
 import demur as dm
 from demur.sources.engines.frames import ArraySource
+from demur.tuning.result import DIRECTION_SETS
 from demur.tuning.streamed.constant_score import varying_score
+from demur.tuning.streamed.plan import StreamPlan
+from demur.tuning.streamed.tune import tune_source
 
 N = 60_000
 
@@ -125,3 +130,18 @@ def test_an_infeasible_model_fetches_once(shape):
     assert len(fetched) == 1
     # A search that ran out of boxes to look at had to fetch all rows.
     assert source.work.fetched < 0.6 * N
+
+
+def test_what_would_take_many_rows_is_told_about():
+    sample, model = rows(3, "tangents"), dm.TprFprModel(0.8, 0.1)
+    source = ArraySource(sample)
+    plan = replace(StreamPlan.of(N, 2, source.memory), rough=0)
+    with pytest.raises(dm.InfeasibleError, match="is about 0") as found:
+        tune_source(source, model, DIRECTION_SETS["nonneg"], dm.Exact(), plan=plan)
+    with pytest.raises(dm.InfeasibleError) as exact:
+        dm.tune(sample, model, directions="nonneg")
+    assert source.work.fetched == 0
+    told, best = found.value.attainable, exact.value.attainable
+    # Attainable, and next to the best.
+    assert best["max_tpr"] - 0.005 < told["max_tpr"] <= best["max_tpr"]
+    assert best["min_fpr"] <= told["min_fpr"] < best["min_fpr"] + 0.005

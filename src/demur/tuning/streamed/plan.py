@@ -44,6 +44,9 @@ class StreamPlan:
     """Rows to fetch above which a closer look comes first; None to fetch as many as allowed."""
     thin: int = 1024
     """Bins of each of the two values in a closer look."""
+    rough: int | None = None
+    """Rows to fetch above which what is attainable instead of infeasible bounds is told as the
+    best that was counted; None to search for it whatever that takes."""
 
     @classmethod
     def of(cls, rows: int, scores: int, memory: int) -> StreamPlan:
@@ -59,6 +62,7 @@ class StreamPlan:
             # A closer look is one more pass over all rows; few are as soon fetched.
             plenty=min(fetched, max(fetched // 8, rows // 80)),
             thin=min(bins, 1024),
+            rough=min(fetched, max(fetched // 8, rows // 20)),
         )
 
 

@@ -316,8 +316,8 @@ class Streamed:
     def fetch_for(self, programs: Sequence[Program], allowed: DirectionSet) -> dict[Program, Best]:
         """Fetch in one pass what `find` will need for all of these.
 
-        Where that would be plenty of rows, nothing is fetched, and the best known of each is
-        returned: strips, which were counted, passed by the optimum of a sample.
+        Where that would be more rows than `StreamPlan.rough`, nothing is fetched, and the best
+        known of each is returned: strips, which were counted, passed by the optimum of a sample.
         """
         if len(self.source.score_names) == 1 or self.directions is not None:
             return {}
@@ -327,10 +327,12 @@ class Streamed:
             return {}
         all_opened = [opened for _, _, opened in ahead.values()]
         pyramid, marked = all_opened[0].pyramid, np.any([one.marked for one in all_opened], axis=0)
-        if int(pyramid.wanted[: pyramid.cells][marked].sum()) > self._plenty:
+        rows = int(pyramid.wanted[: pyramid.cells][marked].sum())
+        if self.plan.rough is not None and rows > self.plan.rough:
             return {program: best for program, (best, _, _) in ahead.items() if best is not None}
         self._ahead = ahead
-        self.layers.fetch(pyramid.grid, marked)
+        if rows <= min(self._plenty, self.plan.fetched):
+            self.layers.fetch(pyramid.grid, marked)
         return {}
 
     def _opened(
