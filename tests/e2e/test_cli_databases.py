@@ -94,7 +94,7 @@ def test_what_needs_memory_reads_the_rows(tmp_path):
     ("arguments", "words"),
     [
         (["sqlite:///f.db"], "table is needed"),
-        (["sqlite:///f.db", "--table", "nix"], "SQLite: no such table: nix"),
+        (["sqlite:///f.db", "--table", "nix"], "table 'nix' does not exist there"),
         (["sqlite:///g.db", "--table", "scores"], "there is no file 'g.db'"),
         (["f.parquet", "--table", "scores"], "--table is about databases"),
         (["sqlite:///f.db", "--table", "scores", "--engine", "dask"], "are counted there"),

@@ -2,6 +2,10 @@
 
 import json
 import shutil
+import socket
+import threading
+import time
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -218,3 +222,106 @@ def test_failures_of_object_stores(stored, server, monkeypatch):
     with pytest.raises(dm.InvalidInputError, match="changed while it was read"):
         dm.tune(source, dm.TprFprModel(0.6))
     source.close()
+
+
+class Wire:
+    """Passes on what an S3 server says: slowly, or until so many bytes were said by all."""
+
+    def __init__(self, address, *, seconds=0.0, limit=None, most=1000):
+        host, _, port = address.partition(":")
+        self._server, self._seconds, self._limit = (host, int(port)), seconds, limit
+        self._said, self.cuts, self._most = 0, 0, most
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._door.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                asks = self._door.accept()[0]
+            except OSError:
+                return
+            tells = socket.create_connection(self._server)
+            for ends in ((asks, tells, False), (tells, asks, True)):
+                threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
+
+    def _pass_on(self, source, to, counted):
+        with suppress(OSError):
+            while said := source.recv(1 << 14):
+                if counted:
+                    time.sleep(self._seconds)
+                    self._said += len(said)
+                    if self._limit and self._said > self._limit and self.cuts < self._most:
+                        self._said, self.cuts = 0, self.cuts + 1
+                        break
+                to.sendall(said)
+        for end in (source, to):
+            # A socket that is only closed would leave the other thread waiting.
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def close(self):
+        self._door.close()
+
+
+def tuned_over(address, place="lake"):
+    url = f"s3://bucket/{place}?endpoint_override={address}&scheme=http&region=us-east-1"
+    source = dm.open_source(url, ["iso", "conf"], **ROLES)
+    try:
+        return dm.tune(source, MODEL).point
+    finally:
+        source.close()
+
+
+def test_slow_reads_and_connections_that_break(stored, server):
+    """They are tried again; what fails at last is told, and no row is lost."""
+    address, system = server
+    table = scored(24_000)
+    for k in range(3):
+        part = table.slice(8_000 * k, 8_000)
+        pq.write_table(part, f"bucket/wide/{k}.parquet", filesystem=system, row_group_size=5000)
+    here = dm.tune(dm.Sample.from_frame(table, ["iso", "conf"], **ROLES), MODEL).point
+    slow, broken = Wire(address, seconds=0.005), Wire(address, limit=100_000, most=2)
+    for wire in (slow, broken):
+        assert tuned_over(wire.address, "wide") == here
+        wire.close()
+    assert broken.cuts == 2
+    dead = Wire(address, limit=30_000)
+    with pytest.raises(dm.InvalidInputError, match=r"NETWORK_CONNECTION.*is the address right"):
+        tuned_over(dead.address, "wide")
+    dead.close()
+
+
+def test_what_is_said_of_places_in_stores(stored, server):
+    for place, words in {
+        "bucket/lakes": r"holds no Parquet file.*'bucket' holds .*'lake'",
+        "bucket/lake/day=wed": r"'bucket/lake' holds 'day=mon', 'day=tue'",
+        "nobucket/lake": "there is no bucket 'nobucket', or these keys may not see it",
+        "key:secret@bucket/lakes": "s3://...@bucket/lakes",
+    }.items():
+        with pytest.raises(dm.InvalidInputError, match=words) as caught:
+            dm.open_source(f"s3://{place}{stored}", "iso", **ROLES)
+        assert "secret" not in str(caught.value)
+    pq.write_table(scored(0), "bucket/none/a.parquet", filesystem=server[1])
+    with pytest.raises(dm.InvalidInputError, match=r"'s3://bucket/none.*' has no rows"):
+        dm.open_source(f"s3://bucket/none{stored}", "iso", **ROLES).overview()
+
+
+@quiet
+def test_tables_that_were_emptied_or_vacuumed(tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(tmp_path / "lake", scored())
+    source = dm.open_source(tmp_path / "lake", "iso", **ROLES)
+    source.overview()
+    table = deltalake.DeltaTable(tmp_path / "lake")
+    table.delete()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    with pytest.raises(dm.InvalidInputError, match="were its files vacuumed") as caught:
+        dm.tune(source, MODEL)
+    assert "\x1b" not in str(caught.value)
+    with pytest.raises(dm.InvalidInputError, match="lake' has no rows"):
+        dm.open_source(tmp_path / "lake", "iso", **ROLES).overview()
+    for engine in ("dask", "spark"):
+        with pytest.raises(dm.InvalidInputError, match="it is a table of Delta Lake, whose"):
+            dm.open_source(tmp_path / "lake", "iso", **ROLES, engine=engine)

@@ -315,6 +315,62 @@ def test_failures_are_told_in_one_line(url, connection, tmp_path):
         dm.open_source("x.parquet", "s", table="b", loss="l")
 
 
+def test_tables_that_are_not_there(url, kept_table, tmp_path):
+    """What was asked, what there is, what to change; by every way to connect."""
+    wanted = {
+        "Lake.score": "table 'Lake.score' does not exist there.*did you mean 'Lake.scores'",
+        "scores": "did you mean 'Lake.scores'.*tables and views are 'Lake.scores', 'Lake.seen'",
+        "LAKE.SCORES": "did you mean 'Lake.scores'",
+        "SELECT * FROM x": "a query cannot be given as the table: make a view of it",
+    }
+    for data in ways(url):
+        for table, words in wanted.items():
+            # ADBC is in a transaction that the failure ended, and tells nothing more.
+            if type(data).__module__.startswith("adbc"):
+                words = "does not exist.*; (give the name of a table or view|a query cannot)"
+            with pytest.raises(dm.InvalidInputError, match=words) as caught:
+                dm.open_source(data, "iso", table=table, loss="wrong")
+            assert "\n" not in str(caught.value)
+            if type(data).__module__.startswith("adbc"):
+                data.rollback()
+    with sqlite3.connect(tmp_path / "a.db") as other:
+        put(other, scored(), "sqlite", "scores")
+        other.execute("CREATE TABLE none (iso REAL, wrong INTEGER)")
+    other.close()
+    place = f"sqlite:///{tmp_path}/a.db"
+    with pytest.raises(dm.InvalidInputError, match=r"did you mean 'scores'\? .*'none', 'scores'"):
+        dm.open_source(place, "iso", table="score", loss="wrong")
+    with pytest.raises(dm.InvalidInputError, match="the table none has no rows"):
+        dm.open_source(place, "iso", table="none", loss="wrong").overview()
+    with pytest.raises(dm.InvalidInputError, match="not one of 'mysql', which demur does not"):
+        dm.open_source("mysql://me@host/db", "iso", table="scores", loss="wrong")
+
+
+def test_a_wrong_password_is_told_and_kept():
+    right = databases.postgres_url("right")
+    for given, words in {":wrong": "password authentication failed", "": "no password"}.items():
+        wrong = right.replace("tester@", f"tester{given}@")
+        with pytest.raises(dm.InvalidInputError, match=rf"PostgreSQL: .*{words}") as caught:
+            dm.open_source(wrong, "s", table="t", loss="l")
+        assert ":wrong" not in str(caught.value)
+    with pytest.raises(dm.InvalidInputError, match="table 't' does not exist there"):
+        dm.open_source(right.replace("tester@", "tester:right@"), "s", table="t", loss="l")
+
+
+def test_a_view_that_changes_is_refused(connection, sqlite):
+    """Its rows are others in every pass."""
+    for there, dialect, chance in (
+        (connection, "postgres", "random()"),
+        (sqlite, "sqlite", "(random() / 9223372036854775808.0)"),
+    ):
+        name = put(there, scored(), dialect)
+        query = f"CREATE VIEW drawn AS SELECT iso * {chance} AS iso, w, wrong, ood FROM {name}"
+        there.cursor().execute(query)
+        with pytest.raises(dm.InvalidInputError, match=r"the data changed while|no longer"):
+            source = dm.open_source(there, ["iso", "w"], table="drawn", loss="wrong", ood="ood")
+            dm.tune(source, MODEL)
+
+
 def test_other_databases_are_refused():
     class Connection:
         def cursor(self):

@@ -46,8 +46,11 @@ def _owner():
 
 
 @functools.cache
-def postgres_url():
-    """Return the URL of a server that listens on a socket of its own until the tests end."""
+def postgres_url(password=None):
+    """Return the URL of a server that listens on a socket of its own until the tests end.
+
+    With a password it asks for that, and the URL does not tell it.
+    """
     binaries, owner = _binaries(), _owner()
     if not binaries or owner is None:
         pytest.skip("no PostgreSQL server is installed: there is no initdb")
@@ -70,7 +73,14 @@ def postgres_url():
         shutil.rmtree(folder, ignore_errors=True)
 
     # Trust: only this user can reach the socket.
-    run("initdb", "-A", "trust", "-U", "tester", "--no-sync", "-E", "UTF8", "--locale=C")
+    known = ["-A", "trust"]
+    if password is not None:
+        file = os.path.join(folder, "password")
+        with open(file, "w") as to:
+            to.write(password)
+        os.chmod(file, 0o644)
+        known = ["-A", "scram-sha-256", f"--pwfile={file}"]
+    run("initdb", *known, "-U", "tester", "--no-sync", "-E", "UTF8", "--locale=C")
     atexit.register(stop)
     run("pg_ctl", "start", "-s", "-w", "-l", os.path.join(folder, "log"), "-o", options)
     return f"postgresql://tester@/postgres?host={folder}"

@@ -271,15 +271,13 @@ def _refuse_lake_table(text: str, root: Path, files: Sequence[Path]) -> None:
     """Refuse files whose rows count only where a log says so: some may be deleted or replaced."""
     folders = {root} | {folder for file in files for folder in _folders(file, root)}
     for folder in sorted(folders):
-        if (folder / "_delta_log").is_dir():
+        kind = "Delta Lake" if (folder / "_delta_log").is_dir() else "Iceberg"
+        if kind == "Delta Lake" or any(folder.glob("metadata/*.metadata.json")):
+            there = "it" if str(folder) == text.rstrip("/") else repr(str(folder))
             raise InvalidInputError(
-                f"{text!r}: {str(folder)!r} is a table of Delta Lake, whose folder also holds "
-                "deleted rows; give the folder itself, or open it with Spark and give the frame"
-            )
-        if any(folder.glob("metadata/*.metadata.json")):
-            raise InvalidInputError(
-                f"{text!r}: {str(folder)!r} is a table of Iceberg, whose folder also holds deleted "
-                "rows; give the folder itself, or open it with Spark and give the frame"
+                f"{text!r}: {there} is a table of {kind}, whose folder also holds deleted rows; "
+                "give the folder itself and no other engine than DuckDB, or open it with Spark and "
+                "give the frame"
             )
 
 

@@ -17,12 +17,15 @@ from typing import Any
 
 import numpy.typing as npt
 
-from demur.core.columns import check_names, match_name
+from demur.core.columns import check_names, listing, match_name
 from demur.errors import DemurError, InvalidInputError, MissingExtraError
 from demur.sources.files import FORMATS, hive_kind, hive_values, is_store_url, lake_format
 from demur.sources.record_batches import arrow, to_numpy
 
 _METADATA = re.compile(r"v?(?P<number>\d+)(-.*)?\.metadata\.json")
+# Keys may be a part of the URL, and are told nobody.
+_KEYS = re.compile(r"://[^/@]*@")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _STORE = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://")
 
 
@@ -83,7 +86,8 @@ class LakeTable(ABC):
 
     def failure(self, error: Exception) -> InvalidInputError:
         """Return what to say of a failure of a package."""
-        words = " ".join(str(error).split())[:600] or type(error).__name__
+        plain = _COLOR.sub("", str(error))
+        words = " ".join(plain.split())[:600] or type(error).__name__
         return InvalidInputError(f"cannot read {self.path!r} as {self.kind}: {words}")
 
 
@@ -102,6 +106,13 @@ class DeltaFolder(LakeTable):
 
     def _reader(self, names: Sequence[str] | None) -> Any:
         return self._dataset.scanner(columns=names).to_reader()
+
+    def failure(self, error: Exception) -> InvalidInputError:
+        """Return what to say of a failure, such as files that were vacuumed meanwhile."""
+        told = super().failure(error)
+        if "not found" not in str(error):
+            return told
+        return InvalidInputError(f"{told}; were its files vacuumed? open the table anew")
 
 
 class IcebergFolder(LakeTable):
@@ -147,10 +158,13 @@ class StoredFiles(LakeTable):
     kind = "Parquet files of an object store"
 
     def _open(self) -> Any:
-        self._system, place = arrow("pyarrow.fs").FileSystem.from_uri(_without_pattern(self.path))
+        given, self.path = self.path, _KEYS.sub("://...@", self.path)
+        self._system, place = arrow("pyarrow.fs").FileSystem.from_uri(_without_pattern(given))
         self._stamps = self._found(place)
         if not self._stamps:
-            raise InvalidInputError(f"{self.path!r} holds no Parquet file, or does not exist")
+            raise InvalidInputError(
+                f"{self.path!r} holds no Parquet file, or does not exist; {self._beside(place)}"
+            )
         datasets = arrow("pyarrow.dataset")
         parts = [
             datasets.dataset(file, filesystem=self._system, format="parquet")
@@ -172,6 +186,17 @@ class StoredFiles(LakeTable):
         options = {"filesystem": self._system, "format": "parquet", "partitioning": hive}
         self._dataset = datasets.dataset(list(self._stamps), schema=schema, **options)
         return schema
+
+    def _beside(self, place: str) -> str:
+        """Return what there is in the place of files that are not there."""
+        fs = arrow("pyarrow.fs")
+        bucket, _, inside = place.strip("/").partition("/")
+        if self._system.get_file_info(bucket).type == fs.FileType.NotFound:
+            return f"there is no bucket {bucket!r}, or these keys may not see it"
+        above = place.rstrip("/").rpartition("/")[0] if inside else place
+        seen = fs.FileSelector(above, allow_not_found=True)
+        names = sorted(Path(one.path).name for one in self._system.get_file_info(seen))
+        return f"{above!r} holds {listing(names)}"
 
     def _found(self, place: str) -> dict[str, tuple[Any, ...]]:
         """Return the files, with what tells whether they changed."""
@@ -201,6 +226,10 @@ class StoredFiles(LakeTable):
     def failure(self, error: Exception) -> InvalidInputError:
         """Return what to say of a failure, and where keys are looked for."""
         told = super().failure(error)
+        if "NETWORK_CONNECTION" in str(error):
+            return InvalidInputError(
+                f"{told}; it was tried several times: is the address right, and the network up?"
+            )
         if "ACCESS_DENIED" not in str(error) and "credential" not in str(error).lower():
             return told
         return InvalidInputError(

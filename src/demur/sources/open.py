@@ -186,9 +186,12 @@ def open_source(
     if is_connection(data) or is_database_url(data):
         return _of_database(data, table, roles, missing=missing, memory=memory)
     if table is not None:
+        given = f"a {type(data).__name__}"
+        if isinstance(data, str) and "://" in data:
+            given = f"one of {data.partition('://')[0]!r}, which demur does not know"
         raise InvalidInputError(
             "table is about databases: data must be a connection, or a URL such as "
-            f"postgresql://host/database, not a {type(data).__name__}"
+            f"postgresql://host/database, not {given}"
         )
     if isinstance(data, (list, tuple)):
         for path in data:

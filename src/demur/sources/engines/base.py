@@ -60,6 +60,8 @@ class BaseSource(ABC):
 
     engine = "memory"
     """Name of the platform that goes over the rows."""
+    place = "the source"
+    """What the rows are called where something is wrong with them."""
 
     def __init__(self, columns: ScoreColumns, *, memory: int) -> None:
         self._columns, self._memory = columns, memory
@@ -188,7 +190,7 @@ class LazySource(BaseSource, ABC):
     def _overview(self) -> Overview:
         rows = self._standard.rows(self._frame, labels=True)
         groups = grouped(rows, self._standard.roles)
-        return overview_of(self._standard.roles, self._collect(groups))
+        return overview_of(self._standard.roles, self._collect(groups), self.place)
 
     def overview(self) -> Overview:
         """Look at all rows once; refuse rows that cannot be used."""

@@ -44,6 +44,16 @@ _NAMES = {
 }
 _KNOWN = "PostgreSQL, SQLite, DuckDB, Snowflake, BigQuery and Trino"
 _BATCH = 1 << 16
+_LISTED = {
+    "sqlite": "SELECT 'main' AS q_place, name AS q_name FROM sqlite_master "
+    "WHERE type IN ('table', 'view') ORDER BY name",
+}
+_LISTED_ELSEWHERE = (
+    "SELECT table_schema AS q_place, table_name AS q_name FROM information_schema.tables "
+    "WHERE LOWER(table_schema) NOT IN ('pg_catalog', 'information_schema') "
+    "ORDER BY table_schema, table_name LIMIT 1000"
+)
+_USUAL = ("public", "PUBLIC", "main")
 
 
 @dataclass(slots=True)
@@ -99,6 +109,15 @@ class Database:
             else:
                 columns = _joined(cursor, len(names))
         return dict(zip(names, columns, strict=True))
+
+    def tables(self) -> list[str]:
+        """Return tables and views that the user sees; those of the usual schema by name alone."""
+        if self._end is not None:
+            # A query that failed has ended the transaction.
+            self.connection.rollback()
+        found = self.select(_LISTED.get(self.dialect, _LISTED_ELSEWHERE))
+        pairs = zip(found["place"].tolist(), found["name"].tolist(), strict=True)
+        return [name if place in _USUAL else f"{place}.{name}" for place, name in pairs]
 
     @contextmanager
     def _cursor(self, query: str) -> Iterator[Any]:

@@ -103,7 +103,7 @@ class DaskSource(BaseSource):
     @cached_property
     def _overview(self) -> Overview:
         roles = self._standard.roles
-        return overview_of(roles, regrouped(self._each(_look), roles))
+        return overview_of(roles, regrouped(self._each(_look), roles), self.place)
 
     def drawn(self, draw: RowDraw) -> DaskSource:
         """Return the rows that a draw keeps, as a source of their own."""

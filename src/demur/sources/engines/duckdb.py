@@ -103,6 +103,7 @@ class DuckDBSource(ScannedSource):
         if isinstance(data, (str, os.PathLike, list, tuple)):
             self._scan = FileScan(*find_files(data))
             stamps = FileStamps(self._scan.files)
+            self.place = repr(data if isinstance(data, str) else self._scan.files[0])
             self._connection, spill = _connect(memory // _SHARE)
             # Also when the source is forgotten, and when Python ends.
             self._shut = weakref.finalize(self, _close, self._connection, spill)
@@ -110,7 +111,7 @@ class DuckDBSource(ScannedSource):
                 relation = self._scan.open(self._connection, roles)
         elif isinstance(data, LakeTable):
             check_names(list(data.schema.names), roles.used(), repr(data.path))
-            stamps, self._lake = data, data
+            stamps, self._lake, self.place = data, data, repr(data.path)
             self._connection, spill = _connect(memory // _SHARE)
             self._shut = weakref.finalize(self, _close, self._connection, spill)
             relation = _with_nulls(self._connection.from_arrow(data), roles)

@@ -208,7 +208,7 @@ class FrameSource(BatchedSource):
     @cached_property
     def _overview(self) -> Overview:
         roles = self._standard.roles
-        return overview_of(roles, labelled_groups(self._frame, self._standard))
+        return overview_of(roles, labelled_groups(self._frame, self._standard), self.place)
 
     def overview(self) -> Overview:
         """Look at all rows once; refuse rows that cannot be used."""

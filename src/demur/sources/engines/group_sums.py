@@ -67,8 +67,10 @@ def regrouped(tables: Sequence[Table], roles: Roles) -> Table:
     return table
 
 
-def overview_of(roles: Roles, table: Table) -> Overview:
+def overview_of(roles: Roles, table: Table, place: str) -> Overview:
     """Return the overview that is in groups by label; refuse rows that cannot be used."""
+    if not len(table["label"]) or not table["rows"].sum():
+        raise InvalidInputError(f"{place} has no rows, or none that are to be counted")
     _refuse(roles, table)
     return _overview(roles, table)
 
@@ -123,8 +125,6 @@ def _count(flag: Expr) -> Expr:
 def _refuse(roles: Roles, table: Table) -> None:
     """Refuse rows that cannot be used, with the column, what is wrong and how many there are."""
     labels = table["label"].tolist()
-    if not labels or not table["rows"].sum():
-        raise InvalidInputError("the source has no rows")
     amount = dict(zip(labels, table["rows"].tolist(), strict=True))
     for bad, what in ((ex.NO_FLAG, "a missing flag"), (ex.BAD_FLAG, "a flag that is not 0 or 1")):
         if bad in amount:

@@ -17,7 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from demur.core.bins import Bins
-from demur.core.columns import ID_NAMES, NEITHER_FLAG_NOR_NAME, check_names, match_name
+from demur.core.columns import (
+    ID_NAMES,
+    NEITHER_FLAG_NOR_NAME,
+    check_names,
+    guess,
+    listing,
+    match_name,
+)
 from demur.core.drawing import RowDraw
 from demur.core.rule import Rule
 from demur.core.source import (
@@ -103,7 +110,8 @@ class SqlSource(BaseSource):
         self.drawn_by_key = roles.key is not None
         self._database = database
         self._table = table_name(table, folds=DIALECTS[database.dialect].folds)
-        self._names, told = _columns(database, self._table)
+        self._names, told = _columns(database, self._table, table)
+        self.place = f"the table {table}"
         if self.engine == "postgres":
             _refuse_rounded_text(database)
         check_names(self._names, roles.used(), f"the table {table}")
@@ -178,7 +186,7 @@ class SqlSource(BaseSource):
         aggregates = _looks(self._scores, weighted=self._rows.weighted)
         listed = ", ".join(f"{value} AS q_{name}" for name, value in aggregates.items())
         query = f"SELECT label, {listed} FROM ({rows}) AS r GROUP BY label LIMIT {MOST_SETS + 5}"
-        return overview_of(self._rows.counted_roles, self._pass(query))
+        return overview_of(self._rows.counted_roles, self._pass(query), self.place)
 
     def overview(self) -> Overview:
         """Look at all rows once; refuse rows that cannot be used."""
@@ -352,7 +360,7 @@ def read_sql(
 ) -> tuple[list[str], dict[str, npt.NDArray[Any]]]:
     """Return the names of the columns of a table, and some of the columns."""
     place = table_name(table, folds=DIALECTS[database.dialect].folds)
-    available = _columns(database, place)[0]
+    available = _columns(database, place, table)[0]
     if names is None:
         return available, {}
     check_names(available, [("columns", name) for name in names], f"the table {table}")
@@ -364,9 +372,35 @@ def read_sql(
     return available, {name: found[str(k)] for k, name in enumerate(names)}
 
 
-def _columns(database: Database, place: str) -> tuple[list[str], dict[str, str]]:
+def _columns(database: Database, place: str, table: str) -> tuple[list[str], dict[str, str]]:
     """Return the columns of a table, and of which types the driver says they are."""
-    return database.columns(sql.written(f"SELECT * FROM {place} LIMIT 0", database.dialect))
+    try:
+        return database.columns(sql.written(f"SELECT * FROM {place} LIMIT 0", database.dialect))
+    except InvalidInputError as error:
+        if not _UNKNOWN_TABLE.search(str(error)):
+            raise
+        raise _unknown_table(database, table, error) from None
+
+
+_UNKNOWN_TABLE = re.compile("does not exist|no such table|not found", re.IGNORECASE)
+
+
+def _unknown_table(database: Database, table: str, error: InvalidInputError) -> InvalidInputError:
+    """Return what to say of a table that is not there: which ones are."""
+    hint = "; give the name of a table or view, after that of its schema where needed"
+    if re.match(r"\s*(select|with)\s", table, re.IGNORECASE):
+        hint = "; a query cannot be given as the table: make a view of it"
+    try:
+        known = database.tables()
+    except InvalidInputError:
+        return InvalidInputError(f"{error}{hint}")
+    # What lies in another schema is found by its last name, too.
+    alike = [name for name in known if name.rpartition(".")[2] == table]
+    close = f"did you mean {alike[0]!r}? " if alike else guess(table, known)
+    return InvalidInputError(
+        f"table {table!r} does not exist there, or may not be seen; {close}"
+        f"tables and views are {listing(known)}{hint if not close else ''}"
+    )
 
 
 def _refuse_rounded_text(database: Database) -> None:
