@@ -161,9 +161,8 @@ class Boxes(NamedTuple):
     crossing: _Floats
     """Shape (3 + counted, boxes): crossing ID mass, cheap ID mass, cheap loss mass, and those
     that `Cheap.counted` names."""
-    lines: _Floats
-    """Shape (6, boxes), about the crossing lines: largest size of u and w, difference of
-    smallest and largest w, mean w, mean v in the middle, mean distance from that."""
+    sizes: _Floats
+    """Shape (2, boxes): largest sizes of u and w of the crossing lines."""
     stale: _Ints
     """How many cuts in a row got rid of next to no crossing items."""
     points: _Bools
@@ -236,8 +235,8 @@ def assemble(
     points = np.bincount(box, items >= tree.points, minlength=count) == 0
     stale = np.zeros(count, np.int64)
     start = _offsets(size)
-    lines = _describe(chart, edges, items, box, start)
-    return Boxes(*edges, accepted, crossing, lines, stale, points, start, items)
+    sizes = _largest_sizes(chart, items, start)
+    return Boxes(*edges, accepted, crossing, sizes, stale, points, start, items)
 
 
 def crossing_masses(tree: Tree, cheap: Cheap, items: _Ints, box: _Ints, count: int) -> _Floats:
@@ -249,36 +248,19 @@ def crossing_masses(tree: Tree, cheap: Cheap, items: _Ints, box: _Ints, count: i
     return masses
 
 
-def _describe(chart: Chart, edges: Edges, items: _Ints, box: _Ints, start: _Ints) -> _Floats:
-    lines = np.zeros((6, len(start) - 1))
-    size = start[1:] - start[:-1]
-    some = np.flatnonzero(size)
+def _largest_sizes(chart: Chart, items: _Ints, start: _Ints) -> _Floats:
+    sizes = np.zeros((2, len(start) - 1))
+    some = np.flatnonzero(start[1:] > start[:-1])
     if len(some) == 0:
-        return lines
-    first, number = start.take(some), size.take(some)
-    u, w = chart.u0.take(items), chart.w0.take(items)
-    smallest = np.minimum.reduceat(w, first)
-    size_u = np.maximum.reduceat(np.abs(u), first)
-    if items[-1] >= chart.points or (items >= chart.points).any():
-        u1, w1 = chart.u1.take(items), chart.w1.take(items)
-        size_u = np.maximum(size_u, np.maximum.reduceat(u1, first))
-        largest = np.maximum.reduceat(w1, first)
-        u, w = (u + u1) / 2, (w + w1) / 2
-    else:
-        largest = np.maximum.reduceat(w, first)
-    t, low, high = (ends.mean(axis=0).take(box) for ends in edges)
-    v = np.minimum(np.maximum(u + t * w, low), high)
-    mean = np.add.reduceat(v, first) / number
-    off = np.add.reduceat(np.abs(v - np.repeat(mean, number)), first) / number
-    lines[:, some] = (
-        size_u,
-        np.maximum(-smallest, largest),
-        largest - smallest,
-        np.add.reduceat(w, first) / number,
-        mean,
-        off,
-    )
-    return lines
+        return sizes
+    first = start.take(some)
+    nodes = items[-1] >= chart.points or bool((items >= chart.points).any())
+    for row, low, high in zip(sizes, (chart.u0, chart.w0), (chart.u1, chart.w1), strict=True):
+        size = np.abs(low.take(items))
+        if nodes:
+            np.maximum(size, np.abs(high.take(items)), out=size)
+        row[some] = np.maximum.reduceat(size, first)
+    return sizes
 
 
 def at_most(u: _Floats, w: _Floats, t: _Floats, v: _Floats) -> _Bools:

@@ -17,7 +17,7 @@ from demur._kernels.engines import Doubt, Outcome, Status, Trail
 from demur._kernels.exact import Linear
 from demur._kernels.numpy_engine.bounds import Problem, Verdict, cheap_masses, judge
 from demur._kernels.numpy_engine.boxes import Boxes, Chart, Edges, box_masses, charts, join, take
-from demur._kernels.numpy_engine.incumbent import Incumbent, first_look, surviving
+from demur._kernels.numpy_engine.incumbent import Incumbent, are_even, first_look, surviving
 from demur._kernels.numpy_engine.splitting import divide, gather
 from demur._kernels.numpy_engine.strips import cells_inside, cells_on_line
 from demur._kernels.numpy_engine.tree import FAN, ID, TAG, Tree
@@ -85,6 +85,7 @@ class _Search:
         self.boxes = 0
         self.unresolved = 0
         self.exhausted = False
+        self.even = True  # whether no line of the chart is decades beyond most others
         self.hard = False  # whether boxes are too many to be searched one by one
         self.lower = np.inf  # what the boxes left over by the budget cannot fall below
         self.aside: list[tuple[Chart, Boxes]] = []  # what float64 cannot take apart
@@ -103,11 +104,11 @@ class _Search:
         return self.outcome()
 
     def chart(self, chart: Chart) -> None:
-        if not self.hard:
-            self.hard = not self.explore(
-                chart, self.root(chart), _EASY * max(_SMALL, self.tree.points)
-            )
-        if self.hard:
+        self.even = are_even(self.tree, chart)
+        if not self.hard or not self.even:
+            most = _EASY * max(_SMALL, self.tree.points) if self.even else np.inf
+            self.hard |= not self.explore(chart, self.root(chart), most)
+        if self.hard and self.even:
             self.explore_slabs(chart)
 
     def explore_slabs(self, chart: Chart) -> None:
@@ -149,7 +150,7 @@ class _Search:
                 limit = self.incumbent.limit
                 probed = cells_on_line(self.tree, chart, boxes, self.problem, limit)
                 self.incumbent.offer(chart, probed)
-            halves, stuck = divide(self.tree, chart, self.cheap, boxes, self.alive)
+            halves, stuck = divide(self.tree, chart, self.cheap, boxes, self.alive, even=self.even)
             if stuck.any():
                 self.stuck(chart, take(boxes, np.flatnonzero(stuck)))
             halves = self.prune(halves)
@@ -190,14 +191,17 @@ class _Search:
 
     @staticmethod
     def is_fan(chart: Chart, boxes: Boxes, k: int) -> bool:
-        """Return whether no lines meet inside a box, or at its right end, and it is not the last.
+        """Return whether no lines meet inside a box, or at the end to which cells are followed.
 
-        A cell has its right end where two lines meet, or at t = 1: all cells of such a box go on
-        beside it, and are found, or ruled out, in the box that holds their right end.
+        A cell ends where two lines meet: all cells of such a box go on beside it. The two charts
+        of a quarter meet at t = 1: followed to the left in the first and to the right in the
+        second, a cell is found, or ruled out, in the box that holds its end, or at t = 0 of the
+        first, where values are scores as they are.
         """
         first, last = boxes.t[0, k] * (1 - _BESIDE), boxes.t[1, k] * (1 + _BESIDE)
         items = boxes.items[boxes.start[k] : boxes.start[k + 1]]
-        if last >= 1 or not boxes.points[k] or len(items) > _MOST_OF_A_FAN:
+        ends = chart.unit == 0 and first == 0
+        if ends or not boxes.points[k] or len(items) > _MOST_OF_A_FAN:
             return False
         u, w = chart.u0.take(items), chart.w0.take(items)
         i, j = np.triu_indices(len(items), 1)

@@ -249,6 +249,9 @@ _NARROW = 2.0**-14
 _FEW = 256
 _THIN = 24
 _STRIPS = 2048
+# Strips of equal height are of use where lines span at most so many times the middle 80 % of some.
+_EVEN = 300.0
+_SAMPLED = 1000
 # Strips to the mean distance that lines drift over a slab.
 _FINE = 3.0
 
@@ -283,6 +286,18 @@ class _Strips(NamedTuple):
         """Return both ends of the lower edge of a strip."""
         left = self.bottom + strip * self.step
         return left, left + self.lean
+
+
+def are_even(tree: Tree, chart: Chart) -> bool:
+    """Return whether strips of equal height part the lines of a chart, at both of its ends."""
+    u, w = chart.u0[: tree.points], chart.w0[: tree.points]
+    with np.errstate(over="ignore"):
+        return all(_is_even(v) for v in (u, u + w))
+
+
+def _is_even(v: _Floats) -> bool:
+    low, high = np.quantile(v[:: max(1, len(v) // _SAMPLED)], (0.1, 0.9))
+    return bool(np.ptp(v) <= _EVEN * (high - low))
 
 
 def surviving(tree: Tree, chart: Chart, cheap: Cheap, alive: Alive) -> Iterator[Boxes]:

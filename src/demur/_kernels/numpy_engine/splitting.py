@@ -2,9 +2,9 @@
 
 Boxes are cut at some t into slabs, and slabs by chords into strips. Lines drift apart over a wide
 box and crowd a high one, so boxes are cut so that the drift of the lines over a strip is about
-its height. The chords of a slab are parallel to the mean drift and lie, equally spaced, around
-the mean of the lines; where one would leave the slab it ends in a corner instead, so that the
-strips together are the slab.
+its height. The chords of a slab lie, equally spaced at either end, around the median of a few of
+its lines there, which values beyond all others do not move; where one would leave the slab it ends
+in a corner instead, so that the strips together are the slab.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from demur._kernels.numpy_engine.bounds import Cheap
 from demur._kernels.numpy_engine.boxes import EPS, Boxes, Chart, Edges, assemble
-from demur._kernels.numpy_engine.strips import Places, Slabs, place, rounding_margin, whole
-from demur._kernels.numpy_engine.tree import ID, Tree, ranges
+from demur._kernels.numpy_engine.strips import Places, Slabs, blurred, place, rounding_margin, whole
+from demur._kernels.numpy_engine.tree import FAN, ID, Tree, ranges
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -31,10 +31,17 @@ _PLANS = ((1.4, 1, 8), (5.6, 2, 4), (24.0, 4, 2), (np.inf, 4, 1))
 # Boxes up to so many items have so many strips to a part.
 _SIZES = (64, 256)
 _FINER = (1, 4, 8)
-# The middle chord keeps this distance, in heights, from the edges.
+# Lines looked at to choose a cut.
+_SURVEYED = 9
+# Chords reach so many times the median distance of lines from their median to both sides, ...
+_REACH = 2.4
+# ... and this part of the height where that is nothing.
 _RIM = 0.02
+# They are moved by odd parts of their distance, at their left and at their right end.
+_BESIDE = np.array([[0.031415926], [0.027182818]])
 # Boxes whose lines stayed together for this many cuts are cut where two of them meet, exactly.
 _STALE = 2
+_TINY = float(np.finfo(np.float64).tiny)
 # A node is opened when its lines spread over more than this part of the height of the box.
 _COARSE = 0.7
 # Boxes with fewer items than this have all their nodes opened.
@@ -42,10 +49,13 @@ _SPARSE = 32
 
 
 def divide(
-    tree: Tree, chart: Chart, cheap: Cheap, boxes: Boxes, alive: Alive
+    tree: Tree, chart: Chart, cheap: Cheap, boxes: Boxes, alive: Alive, *, even: bool
 ) -> tuple[Boxes, _Bools]:
-    """Return the parts of boxes that may matter, and which boxes could not be cut."""
-    slabs, number = _cut(chart, boxes)
+    """Return the parts of boxes that may matter, and which boxes could not be cut.
+
+    Lines of a chart are `even` where none is decades beyond most others.
+    """
+    slabs, number = _cut(tree, chart, boxes, even)
     box = np.repeat(np.arange(len(boxes.stale)), number)
     slab, members = ranges(boxes.start.take(box), boxes.size.take(box))
     placed = place(chart, slabs, boxes.items.take(members), slab)
@@ -72,7 +82,7 @@ def divide(
     new[key] = np.arange(len(key))
     items, child = _members(placed, slabs, new, most, low, high)
     parent = box.take(slab)
-    sizes = boxes.lines[:2].take(parent, axis=1)
+    sizes = boxes.sizes.take(parent, axis=1)
     accepted, crossing = accepted[:, slab, low], come[:, slab, high - 1] - gone[:, slab, low]
     parts = gather(tree, chart, cheap, edges, sizes, accepted, items, child, crossing)
     stale = np.where(parts.size >= 0.8 * boxes.size.take(parent), boxes.stale.take(parent) + 1, 0)
@@ -181,7 +191,22 @@ def gather(
         items, box = items.take(crosses), box.take(crosses)
 
 
-def _cut(chart: Chart, boxes: Boxes) -> tuple[Slabs, _Ints]:
+def _survey(tree: Tree, chart: Chart, boxes: Boxes) -> tuple[_Floats, _Floats]:
+    """Return u and w of a few lines of each box, shape (surveyed, boxes).
+
+    They are points of its items: the middle of a node may be decades from most of its points.
+    """
+    place = (np.arange(_SURVEYED)[:, None] + 0.5) / _SURVEYED * boxes.size
+    number = place.astype(np.int64)
+    items = boxes.items.take(boxes.start[:-1] + number, mode="clip")
+    level = np.searchsorted(tree.level, items, side="right") - 1
+    first = (items - tree.level.take(level)) * FAN**level
+    count = np.minimum(FAN**level, tree.points - first)
+    points = first + ((place - number) * count).astype(np.int64)
+    return chart.u0.take(points), chart.w0.take(points)
+
+
+def _cut(tree: Tree, chart: Chart, boxes: Boxes, even: bool) -> tuple[Slabs, _Ints]:
     """Return slabs, and how many each box is cut into.
 
     A box that float64 cannot cut becomes one slab of one strip.
@@ -190,7 +215,8 @@ def _cut(chart: Chart, boxes: Boxes) -> tuple[Slabs, _Ints]:
     height = (edges.high - edges.low).mean(axis=0)
     width = edges.t[1] - edges.t[0]
     tilt = (edges.low[1] - edges.low[0] + edges.high[1] - edges.high[0]) / 2
-    drift = width * boxes.lines[2] + 2 * np.abs(width * boxes.lines[3] - tilt)
+    u, w = _survey(tree, chart, boxes)
+    drift = width * np.ptp(w, axis=0) + 2 * np.abs(width * np.median(w, axis=0) - tilt)
     limits, slabs, parts = (np.array(column) for column in zip(*_PLANS, strict=True))
     plan = np.searchsorted(limits[:-1], drift / np.where(height > 0, height, 1.0))
     slabs, parts = slabs.take(plan), parts.take(plan)
@@ -200,20 +226,22 @@ def _cut(chart: Chart, boxes: Boxes) -> tuple[Slabs, _Ints]:
     box = np.repeat(np.arange(len(boxes.stale)), slabs)
     edges = _slabs(edges, slabs, box, _cut_t(chart, boxes, drift, height))
     strips, parts = strips.take(box), parts.take(box)
-    margin = rounding_margin(edges, boxes.lines[:2].take(box, axis=1))
+    margin = rounding_margin(edges, boxes.sizes.take(box, axis=1))
     stale = boxes.stale.take(box)
-    chords = _chords(boxes, box, edges, strips)
+    chords = _chords(u.take(box, axis=1), w.take(box, axis=1), edges, strips, even)
     slabs_ = Slabs(edges, strips, parts, *chords, margin, stale >= _STALE)
     uneven = np.flatnonzero((stale > 0) & (_largest(slabs_) > 0.9))
     if len(uneven):
-        middle, step = (edges.low + edges.high) / 2, (edges.high - edges.low).max(axis=0) / strips
-        chords[0][:, uneven], chords[1][uneven] = middle.take(uneven, axis=1), step.take(uneven)
+        middle, step = (edges.low + edges.high) / 2, (edges.high - edges.low) / strips
+        chords[0][:, uneven] = middle.take(uneven, axis=1)
+        chords[1][:, uneven] = np.maximum(step.take(uneven, axis=1), _TINY)
     span = (strips / 2 - 1) * slabs_.step
     clipped = (slabs_.middle - span < edges.low - margin) | (
         slabs_.middle + span > edges.high + margin
     )
     clipped = clipped.any(axis=0) & (strips > 1)
-    return slabs_._replace(exact=slabs_.exact | clipped), slabs
+    doubtful = blurred(margin, np.where(slabs_.step > _TINY, slabs_.step, np.inf))
+    return slabs_._replace(exact=slabs_.exact | clipped | doubtful), slabs
 
 
 def _largest(slabs: Slabs) -> _Floats:
@@ -266,20 +294,27 @@ def _between(t0: _Floats, t1: _Floats, near_zero: _Floats) -> _Floats:
     return np.where(t1 > 4 * t0, wide, middle)
 
 
-def _chords(boxes: Boxes, box: _Ints, edges: Edges, strips: _Ints) -> tuple[_Floats, _Floats]:
-    """Return both ends of the middle chord, and the distance of neighbouring chords."""
-    w, v, off = boxes.lines[3:].take(box, axis=1)
-    t, low, high = (ends.mean(axis=0) for ends in edges)
-    v = v + w * (t - boxes.t.mean(axis=0).take(box))
-    rim = _RIM * (high - low)
-    v = np.minimum(np.maximum(v, low + rim), high - rim)
-    lean = w * (edges.t[1] - edges.t[0]) / 2
-    reach = np.maximum(2 * off, rim)
-    # Chords between these levels, in the middle, stay inside the slab.
-    lowest = np.maximum(edges.low[0] + lean, edges.low[1] - lean)
-    highest = np.minimum(edges.high[0] + lean, edges.high[1] - lean)
-    first, last = np.maximum(lowest, v - reach), np.minimum(highest, v + reach)
-    fits = (last - first >= reach / 2) & (strips > 2)
-    v = np.where(fits, (first + last) / 2, v)
-    step = np.where(fits, (last - first) / np.maximum(strips - 2, 1), 2 * reach / strips)
-    return np.stack([v - lean, v + lean]), step
+def _chords(
+    u: _Floats, w: _Floats, edges: Edges, strips: _Ints, even: bool
+) -> tuple[_Floats, _Floats]:
+    """Return both ends of the middle chord, and the distances of neighbouring chords there."""
+    v = np.clip(u + edges.t[:, None] * w, edges.low[:, None], edges.high[:, None])
+    middle = np.median(v, axis=1)
+    off = np.abs(v - middle[:, None])
+    nearest = np.where(off > 0, off, np.inf).min(axis=1)
+    nearest = np.where(np.isfinite(nearest), nearest, _RIM * (edges.high - edges.low))
+    reach = _REACH * np.median(off, axis=1)
+    reach = np.where(reach > 0, reach, nearest)
+    several = strips > 2
+    if even:
+        # Chords that stay inside need less care.
+        first, last = np.maximum(edges.low, middle - reach), np.minimum(edges.high, middle + reach)
+        step = np.where(several, (last - first) / np.maximum(strips - 1.9, 1), nearest)
+        middle = np.where(several, first + (last - first) / 2, middle)
+    else:
+        # Moved inside at one end only, they would run across lines.
+        step = np.where(several, 2 * reach / strips, nearest)
+    # Beside the lines, so that none runs along a chord, or through its ends.
+    upwards = middle < edges.low + (edges.high - edges.low) / 2
+    middle += np.where(upwards if even else upwards[0], _BESIDE, -_BESIDE) * step
+    return middle, np.maximum(step, _TINY)

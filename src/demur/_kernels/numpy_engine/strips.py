@@ -31,6 +31,8 @@ _Lines = tuple[_Floats, _Floats]
 _HUGE = 2.0**100
 # Rows worked on together; their arrays stay in the cache.
 _CHUNK = 1 << 12
+# Doubt that is larger than this part of a distance is not left to the size of the largest line.
+_BLURRED = 2.0**-10
 # What is farther apart than this, relatively, is in the order it seems to be.
 _CLOSE = 64 * EPS
 
@@ -46,7 +48,7 @@ class Slabs(NamedTuple):
     middle: _Floats
     """Shape (2, slabs): where the middle of the strips begins and ends."""
     step: _Floats
-    """Distance of neighbouring chords."""
+    """Shape (2, slabs): distance of neighbouring chords at both ends."""
     margin: _Floats
     """How far rounding may put a line off."""
     exact: _Bools
@@ -56,7 +58,7 @@ class Slabs(NamedTuple):
         """Return both ends of the lower edge of a strip; the strip after the last has the upper."""
         low, high = self.edges.low.take(slab, axis=1), self.edges.high.take(slab, axis=1)
         strips = self.strips.take(slab)
-        chord = self.middle.take(slab, axis=1) + (strip - strips / 2) * self.step.take(slab)
+        chord = self.middle.take(slab, axis=1) + (strip - strips / 2) * self.step.take(slab, axis=1)
         chord = np.minimum(np.maximum(chord, low), high)
         return np.where(strip <= 0, low, np.where(strip >= strips, high, chord))
 
@@ -64,15 +66,24 @@ class Slabs(NamedTuple):
 def whole(edges: Edges, sizes: _Floats) -> Slabs:
     """Return boxes as slabs of one strip."""
     count = edges.t.shape[1]
+    margin = rounding_margin(edges, sizes)
     return Slabs(
         edges,
         np.ones(count, np.int64),
         np.ones(count, np.int64),
         edges.low,
-        np.full(count, np.inf),
-        rounding_margin(edges, sizes),
-        np.zeros(count, bool),
+        np.full((2, count), np.inf),
+        margin,
+        blurred(margin, np.where(edges.high > edges.low, edges.high - edges.low, np.inf)),
     )
+
+
+def blurred(margin: _Floats, distance: _Floats) -> _Bools:
+    """Return where rounding of the largest line blurs a distance, shape (2, slabs), at an end.
+
+    It may be decades beyond the others there, which would all be in doubt.
+    """
+    return np.asarray((margin > _BLURRED * distance).any(axis=0))
 
 
 def rounding_margin(edges: Edges, sizes: _Floats) -> _Floats:
@@ -135,25 +146,24 @@ class _ChordScale(NamedTuple):
     """How to turn v into a number of chords, at both ends of slabs."""
 
     t: _Floats
-    shift: _Floats
-    """Chords below v = 0, plus a half."""
+    middle: _Floats
     low: _Floats
     high: _Floats
     rise: _Floats
-    strips: _Floats
     fuzz: _Floats
+    strips: _Floats
 
     @classmethod
     def of(cls, slabs: Slabs, doubt: float) -> _ChordScale:
         rise = 1 / slabs.step
         return cls(
             slabs.edges.t,
-            slabs.strips / 2 - slabs.middle * rise,
+            slabs.middle,
             slabs.edges.low - doubt * slabs.margin,
             slabs.edges.high + doubt * slabs.margin,
             rise,
-            slabs.strips.astype(np.float64),
             doubt * (slabs.margin * rise + 16 * EPS * slabs.strips),
+            slabs.strips.astype(np.float64),
         )
 
 
@@ -161,21 +171,22 @@ def _strips(
     scale: _ChordScale, slab: _Ints, bottom: _Lines, top: _Lines | None
 ) -> tuple[_Floats, _Floats]:
     """Place ranges of lines, or single lines if there is no `top`."""
-    rise, strips, fuzz = scale.rise.take(slab), scale.strips.take(slab), scale.fuzz.take(slab)
-    last = strips - 0.5
-    ends = [[values[k].take(slab) for values in scale[:4]] for k in (0, 1)]
+    strips = scale.strips.take(slab)
+    half, last = strips / 2, strips - 0.5
+    ends = [[values[k].take(slab) for values in scale[:6]] for k in (0, 1)]
 
     def chords(line: _Lines, end: list[_Floats]) -> _Floats:
         """Return how many chords are below, plus a half; huge numbers are outside the slab."""
-        t, shift, low, high = end
+        t, middle, low, high, rise, _ = end
         v = line[0] + t * line[1]
-        count = np.minimum(np.maximum(v * rise + shift, 0.5), last)
+        count = np.minimum(np.maximum((v - middle) * rise + half, 0.5), last)
         return np.maximum(np.minimum(count, (v - low) * _HUGE), (v - high) * _HUGE)
 
     below = [chords(bottom, end) for end in ends]
     above = below if top is None else [chords(top, end) for end in ends]
-    first = np.floor(np.minimum(*below) - fuzz)
-    stop = np.ceil(np.maximum(*above) + fuzz)
+    fuzz = [end[-1] for end in ends]
+    first = np.floor(np.minimum(below[0] - fuzz[0], below[1] - fuzz[1]))
+    stop = np.ceil(np.maximum(above[0] + fuzz[0], above[1] + fuzz[1]))
     return np.minimum(np.maximum(first, 0), strips), np.maximum(np.minimum(stop, strips), 0)
 
 
