@@ -250,7 +250,7 @@ _FEW = 256
 _THIN = 24
 _STRIPS = 2048
 # Strips of equal height are of use where lines span at most so many times the middle 80 % of some.
-_EVEN = 300.0
+_EVEN = 1000.0
 _SAMPLED = 1000
 # Strips to the mean distance that lines drift over a slab.
 _FINE = 3.0

@@ -1,0 +1,75 @@
+"""Scores over many decades, and single values beyond all others, cost about what others do.
+
+What is counted is boxes, which no machine changes.
+"""
+
+import numpy as np
+import pytest
+
+import demur as dm
+from demur._kernels import compiled
+
+ENGINES = [
+    pytest.param(
+        "compiled",
+        marks=pytest.mark.skipif(not compiled.AVAILABLE, reason="the extension is not built"),
+    ),
+    "numpy",
+]
+NOISE = {"compiled": 30_000, "numpy": 6_000}
+"""The most boxes of noise, an input made to be hard."""
+CLOUDS = {"compiled": 5_000, "numpy": 1_500}
+"""The most boxes of two informative scores, whatever a few of their values are."""
+
+
+def clouds(n=4000):
+    rng = np.random.default_rng(1)
+    id_scores, ood = rng.normal(size=(n, 2)), rng.normal(2, 1, (n, 2))
+    return id_scores, rng.random(n) < 1 / (1 + np.exp(3 - 2 * id_scores[:, 0])), ood
+
+
+def boxes_of(sample, model, directions):
+    result = dm.tune(sample, model, directions=directions)
+    assert result.certificate.status == "optimal"
+    return result.certificate.boxes
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("directions", ["nonneg", "circle"])
+@pytest.mark.parametrize(
+    "far", [(1e8, 1e8), (1e8, -1e8), (1e30, 1e30), (1e30, -1e30), (1e300, -1e300)]
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_values_beyond_all_others(engine, far, directions, monkeypatch):
+    monkeypatch.setenv("DEMUR_ENGINE", engine)
+    id_scores, wrong, ood = clouds()
+    rng = np.random.default_rng(7)
+    for column, value in enumerate(far):
+        id_scores[rng.choice(len(id_scores), 5, replace=False), column] = value
+        ood[rng.choice(len(ood), 2, replace=False), column] = -value
+    sample = dm.Sample(id_scores, wrong, ood)
+    assert boxes_of(sample, dm.TprFprModel(0.8, 0.2), directions) <= CLOUDS[engine]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("directions", ["nonneg", "real", "circle"])
+@pytest.mark.parametrize("spread", [2, 4, 6, 12])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_noise_over_many_decades(engine, spread, directions, monkeypatch):
+    monkeypatch.setenv("DEMUR_ENGINE", engine)
+    rng = np.random.default_rng(0)
+    id_scores, ood = (np.exp(spread * rng.normal(size=(2000, 2))) for _ in range(2))
+    sample = dm.Sample(id_scores, rng.random(2000) < 0.05, ood)
+    assert boxes_of(sample, dm.TprFprModel(0.8, 1.0), directions) <= NOISE[engine]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_infeasible_over_many_decades_is_found_to_be(engine, monkeypatch):
+    monkeypatch.setenv("DEMUR_ENGINE", engine)
+    rng = np.random.default_rng(0)
+    id_scores, ood = (np.exp(6 * rng.normal(size=(1000, 2))) for _ in range(2))
+    sample = dm.Sample(id_scores, rng.random(1000) < 0.05, ood)
+    model = dm.TprFprModel(0.8, 0.7)
+    with pytest.raises(dm.InfeasibleError):
+        dm.tune(sample, model, directions="circle", search=dm.Exact(budget=NOISE[engine]))
