@@ -16,7 +16,7 @@ ENGINES = [
     ),
     "numpy",
 ]
-NOISE = {"compiled": 30_000, "numpy": 6_000}
+NOISE = {"compiled": 30_000, "numpy": 20_000}
 """The most boxes of noise, an input made to be hard."""
 CLOUDS = {"compiled": 5_000, "numpy": 1_500}
 """The most boxes of two informative scores, whatever a few of their values are."""

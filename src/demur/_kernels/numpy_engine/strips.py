@@ -31,6 +31,8 @@ _Lines = tuple[_Floats, _Floats]
 _HUGE = 2.0**100
 # Rows worked on together; their arrays stay in the cache.
 _CHUNK = 1 << 12
+# More chords than any slab has.
+_MANY = 2.0**20
 # Doubt that is larger than this part of a distance is not left to the size of the largest line.
 _BLURRED = 2.0**-10
 # What is farther apart than this, relatively, is in the order it seems to be.
@@ -156,13 +158,16 @@ class _ChordScale(NamedTuple):
     @classmethod
     def of(cls, slabs: Slabs, doubt: float) -> _ChordScale:
         rise = 1 / slabs.step
+        # Where chords meet in a corner, all of them are in doubt.
+        with np.errstate(over="ignore"):
+            fuzz = np.minimum(slabs.margin * rise, _MANY) + 16 * EPS * slabs.strips
         return cls(
             slabs.edges.t,
             slabs.middle,
             slabs.edges.low - doubt * slabs.margin,
             slabs.edges.high + doubt * slabs.margin,
             rise,
-            doubt * (slabs.margin * rise + 16 * EPS * slabs.strips),
+            doubt * fuzz,
             slabs.strips.astype(np.float64),
         )
 
