@@ -13,16 +13,7 @@ from demur.metrics.rules import binned_rows, counted_rows
 from demur.sources.engines.frames import ArraySource
 from demur.sources.open import Roles
 
-ENGINES = {
-    "frames": engines.frames,
-    "duckdb": engines.duckdb,
-    "polars": engines.polars,
-    "pushdown": engines.pushdown,
-    "dask": engines.dask,
-    "spark": engines.spark,
-    "postgres": engines.postgres,
-    "sqlite": engines.sqlite,
-}
+ENGINES = engines.EVERY
 SLOW = ("pushdown", "spark")
 """Engines that take long to plan a draw."""
 MODELS = [

@@ -17,17 +17,7 @@ from demur.guarantees import bootstrap, cross_tune
 from demur.sources.engines.frames import ArraySource
 from demur.sources.open import Roles
 
-ENGINES = {
-    "frames": engines.frames,
-    "duckdb": engines.duckdb,
-    "polars": engines.polars,
-    "pushdown": engines.pushdown,
-    "dask": engines.dask,
-    "spark": engines.spark,
-    "postgres": engines.postgres,
-    "sqlite": engines.sqlite,
-    "duckdb by SQL": engines.duckdb_sql,
-}
+ENGINES = engines.EVERY | {"duckdb by SQL": engines.duckdb_sql}
 
 
 @pytest.fixture(scope="module", params=ENGINES)

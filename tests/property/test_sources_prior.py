@@ -11,16 +11,7 @@ from demur.guarantees.splits import sorted_rows
 from demur.sources.engines.frames import ArraySource
 from demur.sources.open import Roles
 
-ENGINES = {
-    "frames": engines.frames,
-    "duckdb": engines.duckdb,
-    "polars": engines.polars,
-    "pushdown": engines.pushdown,
-    "dask": engines.dask,
-    "spark": engines.spark,
-    "postgres": engines.postgres,
-    "sqlite": engines.sqlite,
-}
+ENGINES = engines.EVERY
 RULE = dm.Rule((0.6, 0.8), 0.9, score_names=("a", "b"))
 
 

@@ -242,3 +242,16 @@ def duckdb_sql():
 
     with connect() as connection:
         yield _sql_source(connection, "duckdb")
+
+
+EVERY = {
+    "frames": frames,
+    "duckdb": duckdb,
+    "polars": polars,
+    "pushdown": pushdown,
+    "dask": dask,
+    "spark": spark,
+    "postgres": postgres,
+    "sqlite": sqlite,
+}
+"""What opens a table on each engine there is."""
