@@ -120,11 +120,22 @@ def spark():
     session = spark_session()
 
     def source_of(table, *roles, **options):
-        frame = session.createDataFrame(table).repartition(3)
+        frame = session.createDataFrame(_without_unsigned(table)).repartition(3)
         assert ("connect" in type(frame).__module__) == _is_connect()
         return SparkSource(frame, *roles, **options)
 
     yield source_of
+
+
+def _without_unsigned(table):
+    """Return large unsigned numbers as decimals, which Spark makes of them in Parquet files."""
+    import pyarrow as pa
+
+    for place, field in enumerate(table.schema):
+        if field.type == pa.uint64():
+            stored = table[field.name].cast(pa.decimal128(20, 0))
+            table = table.set_column(place, field.name, stored)
+    return table
 
 
 def dask_frame(table, partitions=5):
