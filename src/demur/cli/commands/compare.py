@@ -297,7 +297,7 @@ class SourceLines:
             return drawn, ""
         return drawn, (
             f"AUROC, AUPR and OSCR of pairs are those of {drawn.n_id:,} ID and {drawn.n_ood:,} OOD "
-            f"rows, drawn by a hash of {total:,}; all else is of all rows."
+            f"rows, drawn by a hash of {total:,}."
         )
 
     def differences(
@@ -349,8 +349,7 @@ def _on_set(source: ScoreSource, areas: Sample | None, ood: str) -> tuple[Compar
 
 
 _IN_BINS = (
-    "AUROC, AUPR and OSCR of single scores are counted in 65,536 bins, in which rows count as "
-    "ties; all else is of all rows."
+    "AUROC, AUPR and OSCR of single scores are counted in 65,536 bins, in which rows count as ties."
 )
 
 
