@@ -12,7 +12,7 @@ from brute import accepted_sets, brute_bounds, brute_force
 from instances import labelled, random_bounds, random_model, random_rows, to_sample
 
 import demur as dm
-from demur._kernels import compiled, limits
+from demur._kernels import box_search, compiled
 from demur._kernels.engines import NAMES, VARIABLE
 from demur.core.wording import bounds_met
 
@@ -43,12 +43,12 @@ def steps(request, monkeypatch):
     And rows are many only in large ones, of which most can be counted together.
     """
     if request.param != "as it is":
-        monkeypatch.setattr(limits, "STEPS", (1, 1))
+        monkeypatch.setattr(box_search, "STEPS", (1, 1))
         monkeypatch.setattr(compiled, "_STEP", 1)
     if request.param == "narrowed":
-        monkeypatch.setattr(limits, "MANY", 1)
-        monkeypatch.setattr(limits, "_MOST_LEFT", 2)
-        monkeypatch.setattr(limits, "strip_edges", few_edges)
+        monkeypatch.setattr(box_search, "MANY", 1)
+        monkeypatch.setattr(box_search, "_MOST_LEFT", 2)
+        monkeypatch.setattr(box_search, "strip_edges", few_edges)
         monkeypatch.setattr(compiled, "strip_edges", few_edges)
 
 
@@ -227,9 +227,9 @@ def test_rows_counted_together_change_nothing(graded, engine, monkeypatch):
         plain.setenv(VARIABLE, "numpy")
         expected_of = [dm.tune(sample, model, shape="box") for model in models]
     left = []
-    narrowed = limits.narrowed
-    monkeypatch.setattr(limits, "MANY", 1)
-    monkeypatch.setattr(limits, "narrowed", lambda *a: left.append(narrowed(*a)) or left[-1])
+    narrowed = box_search.narrowed
+    monkeypatch.setattr(box_search, "MANY", 1)
+    monkeypatch.setattr(box_search, "narrowed", lambda *a: left.append(narrowed(*a)) or left[-1])
     for model, expected in zip(models, expected_of, strict=True):
         found = dm.tune(sample, model, shape="box")
         assert all(len(rows.masses.id) < 2 * n for rows in left)

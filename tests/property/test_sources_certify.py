@@ -11,8 +11,8 @@ from commands import run
 from scored_tables import table_of
 
 import demur as dm
-from demur.core.drawing import split
 from demur.core.rates import count_rule
+from demur.core.row_draws import split
 from demur.core.source import Measure
 from demur.guarantees import certify
 from demur.sources.engines.frames import ArraySource

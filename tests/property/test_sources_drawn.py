@@ -12,7 +12,7 @@ import pytest
 from tests.support import engines
 
 import demur as dm
-from demur.core.drawing import POISSON, PRIME, RowDraw, split
+from demur.core.row_draws import POISSON, PRIME, RowDraw, split
 from demur.guarantees import bootstrap, cross_tune
 from demur.sources.engines.frames import ArraySource
 from demur.sources.open import Roles

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from demur._kernels.box_cells import TIED, AxisMasses, Objective, strip_edges
+from demur._kernels.box_search import BoxMargin, BoxOptima
 from demur._kernels.engines import (
     EXACT,
     NO_TRAIL,
@@ -26,8 +28,6 @@ from demur._kernels.engines import (
     Trail,
 )
 from demur._kernels.exact import Linear
-from demur._kernels.limit_cells import TIED, AxisMasses, Objective, strip_edges
-from demur._kernels.limits import BoxMargin, BoxOptima
 
 try:
     from demur._kernels import _engine

@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from demur._kernels.box_cells import AxisMasses, Objective
+from demur._kernels.box_search import BoxMargin, BoxOptima
 from demur._kernels.exact import Linear
-from demur._kernels.limit_cells import AxisMasses, Objective
-from demur._kernels.limits import BoxMargin, BoxOptima
 from demur.errors import InvalidInputError
 
 VARIABLE = "DEMUR_ENGINE"

@@ -23,7 +23,7 @@ from demur.core.columns import (
     ood_rows,
     sample_from_columns,
 )
-from demur.core.drawing import hashed_order, key_numbers
+from demur.core.row_draws import hashed_order, key_numbers
 from demur.core.sample import Sample
 from demur.core.source import MEMORY
 from demur.errors import InvalidInputError

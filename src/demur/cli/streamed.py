@@ -16,9 +16,9 @@ from demur.cli.output import Progress, caution
 from demur.cli.printing import Points, rate
 from demur.cli.saved import opened, work_data
 from demur.cli.tuning_options import HoldoutOptions, ModelOptions, SearchOptions
-from demur.core.drawing import bring
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
+from demur.core.row_draws import bring
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import Sizes
 

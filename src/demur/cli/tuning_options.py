@@ -29,7 +29,6 @@ from demur.cli.options import (
 )
 from demur.cli.output import Progress, caution
 from demur.core.columns import ood_rows
-from demur.core.drawing import RowDraw, share_drawn_together, split
 from demur.core.models import Bound as ModelBound
 from demur.core.models import (
     CostModel,
@@ -40,6 +39,7 @@ from demur.core.models import (
 )
 from demur.core.program import Number as Bound
 from demur.core.program import exact
+from demur.core.row_draws import RowDraw, share_drawn_together, split
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import ScoreSource

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from demur._arrays import FloatArray, data_frame, takes
-from demur.core.drawing import DrawableSource, RowDraw, drawable
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
+from demur.core.row_draws import DrawableSource, RowDraw, drawable
 from demur.core.sample import Sample
 from demur.core.source import Overview, ScoreSource
 from demur.errors import InvalidInputError

@@ -40,10 +40,10 @@ import numpy as np
 
 from demur._arrays import NUMBER, FloatArray, check_kind, seeded, takes
 from demur.core.card import Card
-from demur.core.drawing import bring
 from demur.core.models import RejectionModel
 from demur.core.program import Number, refuse_unknown_parts
 from demur.core.rates import OperatingPoint, evaluate
+from demur.core.row_draws import bring
 from demur.core.rule import Rule
 from demur.core.sample import Sample, warn_of_mistakes
 from demur.core.source import ScoreSource

@@ -28,8 +28,8 @@ import numpy as np
 
 from demur._arrays import FloatArray, IntArray, seeded, takes
 from demur.core.bins import Bins, axis_for
-from demur.core.drawing import PRIME, RowDraw, bring, drawable
 from demur.core.rates import evaluate
+from demur.core.row_draws import PRIME, RowDraw, bring, drawable
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import Measure, Overview, ScoreSource

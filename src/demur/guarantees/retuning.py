@@ -17,10 +17,10 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray, seeded
 from demur._kernels.engines import Trail
-from demur.core.drawing import RowDraw, drawable
 from demur.core.models import RejectionModel
 from demur.core.points import RowMasses
 from demur.core.rates import OperatingPoint, tally_point
+from demur.core.row_draws import RowDraw, drawable
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import Measure, ScoreSource, Tally

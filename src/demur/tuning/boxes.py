@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from demur._kernels import exact
-from demur._kernels.limit_cells import AxisMasses, Objective
-from demur._kernels.limits import BoxOptima
+from demur._kernels.box_cells import AxisMasses, Objective
+from demur._kernels.box_search import BoxOptima
 from demur.core.program import Program
 from demur.errors import InvalidInputError
 from demur.tuning.prepared import LinearParts, Prepared, kernel_arguments

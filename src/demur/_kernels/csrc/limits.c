@@ -5,7 +5,7 @@
  * rows below its low corner, and at most those below its high one. First the cells of whole strips
  * are judged, by their masses alone: those that can hold nothing better than the best box known are
  * dropped, and the rows of their strips never sorted. The others are taken apart, the most
- * promising first. A search of the same kind in NumPy: demur/_kernels/limits.py.
+ * promising first. A search of the same kind in NumPy: demur/_kernels/box_search.py.
  *
  * What a cell can hold is judged in float64 with room for rounding; which box is better, and what
  * bounds allow, on integers. */

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels import exact, reference
+from demur._kernels.box_search import box_margin
+from demur._kernels.box_search import search as limits
 from demur._kernels.engines import (
     EXACT,
     Chosen,
@@ -20,8 +22,6 @@ from demur._kernels.engines import (
     Trail,
 )
 from demur._kernels.exact import Linear
-from demur._kernels.limits import box_margin
-from demur._kernels.limits import search as limits
 from demur._kernels.numpy_engine.branch_and_bound import search
 from demur._kernels.numpy_engine.tree import OOD, Tree, prepare, reweight
 

@@ -44,10 +44,10 @@ from demur.cli.resampling import ResamplingOptions, resampling_options
 from demur.cli.saved import opened, work_data
 from demur.cli.streamed import PROMISE_ROW_BYTES, added_work
 from demur.cli.tuning_options import ModelOptions, grid_option, model_options
-from demur.core.drawing import bring
 from demur.core.models import Bound as ModelBound
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
+from demur.core.row_draws import bring
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import OneSetSource, ScoreSource
 from demur.core.wording import objective_at, objective_key

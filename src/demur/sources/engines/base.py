@@ -19,7 +19,7 @@ import numpy as np
 from demur._arrays import IntArray
 from demur.core.bins import Axis, Bins
 from demur.core.columns import ScoreColumns
-from demur.core.drawing import RowDraw
+from demur.core.row_draws import RowDraw
 from demur.core.rule import Rule
 from demur.core.source import (
     MEMORY,

@@ -21,7 +21,7 @@ import numpy as np
 
 from demur.core.bins import Bins
 from demur.core.columns import check_names, floats, frame_columns
-from demur.core.drawing import RowDraw
+from demur.core.row_draws import RowDraw
 from demur.core.rule import Rule
 from demur.core.source import (
     MEMORY,

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from demur.core.bins import Axis
 from demur.core.columns import ID_NAMES, NEITHER_FLAG_NOR_NAME, check_names, match_name
-from demur.core.drawing import RowDraw, hashed_order
+from demur.core.row_draws import RowDraw, hashed_order
 from demur.core.rule import BoxRule, Rule
 from demur.core.sample import POOLED_NAME
 from demur.core.source import Measure, Rows, Sides
 from demur.errors import InvalidInputError
 from demur.losses import check_kinds, label_kinds
-from demur.sources.engines.drawing import KEY, TIMES, check_key, drawn_rows, is_text
+from demur.sources.engines.row_draws import KEY, TIMES, check_key, drawn_rows, is_text
 from demur.sources.open import SINGLE, Missing, Roles
 
 Expr: TypeAlias = nw.Expr

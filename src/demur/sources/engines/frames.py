@@ -26,13 +26,12 @@ from demur.core.columns import (
     frame_columns,
     match_name,
 )
-from demur.core.drawing import RowDraw, hashed_order, key_numbers
+from demur.core.row_draws import RowDraw, hashed_order, key_numbers
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import MEMORY, Measure, Overview, Rows, Sides, Sum, Tally
 from demur.errors import InvalidInputError
 from demur.sources.engines.base import BatchCounting, ScannedSource
-from demur.sources.engines.drawing import KEY
 from demur.sources.engines.expressions import (
     StandardRows,
     Table,
@@ -40,6 +39,7 @@ from demur.sources.engines.expressions import (
     known_frame,
 )
 from demur.sources.engines.group_sums import grouped, overview_of, tally_of
+from demur.sources.engines.row_draws import KEY
 from demur.sources.open import Missing, Roles
 from demur.sources.record_batches import is_number
 

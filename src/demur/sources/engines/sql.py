@@ -25,7 +25,7 @@ from demur.core.columns import (
     listing,
     match_name,
 )
-from demur.core.drawing import RowDraw
+from demur.core.row_draws import RowDraw
 from demur.core.rule import Rule
 from demur.core.source import (
     MEMORY,

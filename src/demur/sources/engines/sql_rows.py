@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 from demur.core.bins import Axis, Bins
 from demur.core.columns import ID_NAMES
-from demur.core.drawing import BITS, KEY_DIGITS, POISSON, PRIME, SMALL, RowDraw, hashed_order
+from demur.core.row_draws import BITS, KEY_DIGITS, POISSON, PRIME, SMALL, RowDraw, hashed_order
 from demur.core.rule import BoxRule, Rule
 from demur.core.sample import POOLED_NAME
 from demur.core.source import Measure, Sides
 from demur.errors import MissingExtraError
-from demur.sources.engines.drawing import TIMES
 from demur.sources.engines.expressions import BAD_FLAG, GROUP, ID_SIDE, NO_FLAG
+from demur.sources.engines.row_draws import TIMES
 from demur.sources.open import Missing, Roles
 
 Kind = Literal["flag", "whole", "real", "text"]

@@ -1,4 +1,4 @@
-"""Rows drawn by a hash, as narwhals expressions: `demur.core.drawing` where the rows are."""
+"""Rows drawn by a hash, as narwhals expressions: `demur.core.row_draws` where the rows are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import narwhals.stable.v2 as nw
 
-from demur.core.drawing import BITS, POISSON, PRIME, SMALL, STEPS, RowDraw
+from demur.core.row_draws import BITS, POISSON, PRIME, SMALL, STEPS, RowDraw
 from demur.errors import InvalidInputError
 
 KEY = "demur_key"

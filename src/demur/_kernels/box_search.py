@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.limit_cells import (
+from demur._kernels.box_cells import (
     STRIPS,
     AxisMasses,
     CellJudge,
