@@ -79,14 +79,15 @@ def test_the_same_rows_are_held_out(url, tmp_path):
     assert told["held_out"] == expected["held_out"] and told["tuned"] == expected["tuned"]
 
 
-def test_what_needs_memory_reads_the_rows(tmp_path):
+def test_methods_are_compared_where_the_rows_are(tmp_path):
     url = sqlite_url(tmp_path) + "#scores"
     pq.write_table(scored(), tmp_path / "f.parquet")
     arguments = ["--scores", "msp", "--scores", "knn", *COLUMNS[2:], *BOUNDS, "--json"]
     found = [run(tmp_path, "compare", data, *arguments) for data in (url, "f.parquet")]
     assert found[0].returncode == 0, found[0].stderr
     counted, read = (json.loads(done.stdout) for done in found)
-    assert counted.pop("work") == {"engine": "sqlite", "passes": 4, "rows_fetched": 1200}
+    work = counted.pop("work")
+    assert work["engine"] == "sqlite" and 0 < work["rows_fetched"] < 300 < len(scored())
     assert counted == read
 
 

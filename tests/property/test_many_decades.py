@@ -73,3 +73,19 @@ def test_what_is_infeasible_over_many_decades_is_found_to_be(engine, monkeypatch
     model = dm.TprFprModel(0.8, 0.7)
     with pytest.raises(dm.InfeasibleError):
         dm.tune(sample, model, directions="circle", search=dm.Exact(budget=NOISE[engine]))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_bound_falls_below_the_best_row(engine, monkeypatch):
+    """Boxes that float64 cannot take apart are bounded by rows, not by what rounding leaves."""
+    monkeypatch.setenv("DEMUR_ENGINE", engine)
+    rng = np.random.default_rng(3)
+    atom = np.maximum(rng.normal(size=400), 0.3)
+    scores = np.column_stack([10.0 ** (-30 + 12 * rng.normal(size=400)), atom])
+    foreign = np.column_stack([10.0 ** (-30 + 12 * rng.normal(size=20)), atom[:20]])
+    for loss, least in ((np.ones(400), 1.0), (rng.random(400) < 0.1, 0.0)):
+        sample = dm.Sample(scores, loss, foreign)
+        search = dm.Exact(budget=2000)
+        found = dm.tune(sample, dm.TprFprModel(0.5, 0.9), directions="circle", search=search)
+        assert found.certificate.lower_bound >= least

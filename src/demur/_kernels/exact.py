@@ -244,6 +244,16 @@ class Goal(NamedTuple):
         ood = masses[2 : 2 + len(self.max_ood)].sum(axis=0)
         return best(masses[0], ood, masses[1], self.objective, self.per_id)
 
+    def least(self, masses: _Ints) -> float:
+        """Return what no accepted set falls below: the objective of the best single row."""
+        loss, id_, ood = (int(c) for c in self.objective)
+        rows = np.flatnonzero(masses[0])
+        if not self.per_id or id_ or ood < 0 or loss < 0 or len(rows) == 0:
+            return -np.inf
+        share = masses[1, rows] / masses[0, rows]
+        close = rows[share <= share.min() * (1 + _DOUBT)]
+        return float(loss * min(Fraction(int(masses[1, i]), int(masses[0, i])) for i in close))
+
     def value(self, masses: _Ints) -> float:
         """Return the objective of masses, rounded."""
         loss, id_, ood = (int(c) for c in self.objective)
@@ -276,6 +286,8 @@ def settled(outcome: Outcome, rows: DoubtfulRows, goal: Goal) -> Outcome:
         found, lost = _best_of(outcome, cells, rows, goal)
         unresolved += len(lost)
         bound = min([bound, *(goal.value(masses) for masses in lost)])
+    # Boxes that were given up are bounded by what crosses them, which may be less than nothing.
+    bound = max(bound, goal.least(rows.masses))
     status = found.status
     if len(found.v) and status != "budget":
         value = goal.value(np.array([found.id, found.loss, found.ood] + [0] * len(goal.max_ood)))
