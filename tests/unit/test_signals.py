@@ -23,14 +23,14 @@ import signal, sys
 import numpy as np
 from demur._kernels import _engine, compiled
 
-def hard(n=20_000):
+def hard(n=50_000):
     rng = np.random.default_rng(0)
     scores = np.exp(6 * rng.normal(size=(2 * n, 2)))
     id = (np.arange(2 * n) < n).astype(np.int64)
     loss = id * (rng.random(2 * n) < 0.3)
     return compiled.prepare(scores, id, 1 - id[None], loss)
 
-def program(n=20_000):
+def program(n=50_000):
     return np.array([1, 0, 0]), True, n // 5, np.array([3 * n // 10]), np.zeros((1, 2), np.int64)
 
 CALLS = {
@@ -43,7 +43,7 @@ def angles(count=1_000_000):
     turn = np.linspace(0, 2 * np.pi, count, endpoint=False)
     return np.column_stack([np.cos(turn), np.sin(turn)])
 
-def levels(n=20_000):
+def levels(n=50_000):
     return np.arange(1, n, 500), np.arange(0, n, 500)
 """
 CALLED = """
@@ -185,7 +185,7 @@ def alarms():
 def budgeted():
     defined = {}
     exec(HARD, defined)
-    tree, program = defined["hard"](2_000), defined["program"](2_000)
+    tree, program = defined["hard"](10_000), defined["program"](10_000)
     return lambda: compiled.search(tree, (0, 1, 2, 3), *program, budget=40_000)
 
 

@@ -294,7 +294,7 @@ def settled(outcome: Outcome, rows: DoubtfulRows, goal: Goal) -> Outcome:
         bound = min(bound, value)
         if unresolved and bound < value and status == "optimal":
             status = "unresolved"
-    return found._replace(status=status, lower_bound=bound, unresolved=unresolved, doubts=())
+    return found._replace(status=status, lower_bound=float(bound), unresolved=unresolved, doubts=())
 
 
 def _best_of(

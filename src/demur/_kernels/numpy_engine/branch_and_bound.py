@@ -189,19 +189,18 @@ class _Search:
         self.unresolved += int(lost.sum())
         self.given_up = min(self.given_up, verdict.value[lost].min(initial=np.inf))
 
-    @staticmethod
-    def is_fan(chart: Chart, boxes: Boxes, k: int) -> bool:
-        """Return whether no lines meet inside a box, or at the end to which cells are followed.
+    def is_fan(self, chart: Chart, boxes: Boxes, k: int) -> bool:
+        """Return whether all cells of a box can be left to others: no lines meet in it.
 
-        A cell ends where two lines meet: all cells of such a box go on beside it. The two charts
-        of a quarter meet at t = 1: followed to the left in the first and to the right in the
-        second, a cell is found, or ruled out, in the box that holds its end, or at t = 0 of the
-        first, where values are scores as they are.
+        A cell is found, or ruled out, in a box that holds an end of it, where lines meet. Cells
+        that go on through both charts of a quarter, which meet at t = 1, have no such end: boxes
+        of the first chart at t = 1 keep them. Where some lines are decades beyond the others these
+        may be all in doubt there; then those at t = 0 do, where values are scores as they are.
         """
         first, last = boxes.t[0, k] * (1 - _BESIDE), boxes.t[1, k] * (1 + _BESIDE)
         items = boxes.items[boxes.start[k] : boxes.start[k + 1]]
-        ends = chart.unit == 0 and first == 0
-        if ends or not boxes.points[k] or len(items) > _MOST_OF_A_FAN:
+        keeps = chart.unit == 0 and (last >= 1 if self.even else first == 0)
+        if keeps or not boxes.points[k] or len(items) > _MOST_OF_A_FAN:
             return False
         u, w = chart.u0.take(items), chart.w0.take(items)
         i, j = np.triu_indices(len(items), 1)
