@@ -115,7 +115,8 @@ ALWAYS_INLINE void compare_nodes(const Corners *low, const Corners *high, int n,
 }
 
 /* How much larger nodes have to be to be opened that have to grow then: it costs as much as looking
- * at many boxes, most of which are ruled out before. Times hardly change from 16 to 64. */
+ * at many boxes, most of which are ruled out before. From 16 to 32 times of
+ * 2,000,000 rows change by up to 15 %, those of 20,000 by 4 %. */
 #define LATE 24
 
 /* Take nodes out whose extents, summed over both ends of the whole box, are too large. */
