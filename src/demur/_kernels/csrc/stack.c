@@ -37,7 +37,9 @@ int stack_push(Stack *stack, const Box *box, const Items *items, const int64_t *
     Box *top = stack->box + stack->count;
     *top = *box;
     top->count = (int32_t)items->count;
-    memcpy(all->item + all->count, items->item, (size_t)items->count * sizeof *all->item);
+    /* Boxes that nothing crosses may come before there is room for any item. */
+    if (items->count > 0)
+        memcpy(all->item + all->count, items->item, (size_t)items->count * sizeof *all->item);
     memcpy(stack->sums + stack->count * row_size, sums, (size_t)row_size * sizeof *sums);
     all->count += items->count;
     stack->count++;
@@ -52,8 +54,9 @@ int stack_pop(Stack *stack, Box *box, Items *items, int64_t *sums, int row_size)
     if (reserve_items(items, box->count)) return -1;
     stack->items.count -= box->count;
     items->count = box->count;
-    memcpy(items->item, stack->items.item + stack->items.count,
-           (size_t)box->count * sizeof *items->item);
+    if (box->count > 0)
+        memcpy(items->item, stack->items.item + stack->items.count,
+               (size_t)box->count * sizeof *items->item);
     return 0;
 }
 
