@@ -15,8 +15,8 @@ pytest.importorskip("PIL.Image")
 from demur import Sample, metrics  # noqa: E402
 from demur import detectors as dt  # noqa: E402
 from demur.adapters.torch import Odin, extract  # noqa: E402
-from demur.reproduce.networks import NETWORKS, image_set  # noqa: E402
-from demur.reproduce.networks_weights import load_weights  # noqa: E402
+from demur.reproduce.image_sets import image_set  # noqa: E402
+from demur.reproduce.networks import NETWORKS, load_weights  # noqa: E402
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 DATA = Path(os.environ.get("DEMUR_DATA", SHARED))

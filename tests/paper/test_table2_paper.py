@@ -17,9 +17,8 @@ from demur import PrecisionRecallModel, Sample, TprFprModel, metrics, tune  # no
 from demur._kernels import compiled  # noqa: E402
 from demur._kernels.engines import NAMES, VARIABLE  # noqa: E402
 from demur.detectors import React, mls, msp  # noqa: E402
-from demur.reproduce.cache import Cache, Runner  # noqa: E402
-from demur.reproduce.networks import NETWORKS, image_set  # noqa: E402
-from demur.reproduce.networks_weights import load_weights  # noqa: E402
+from demur.reproduce.image_sets import image_set  # noqa: E402
+from demur.reproduce.networks import NETWORKS, Cache, Runner, load_weights  # noqa: E402
 from demur.reproduce.table2 import fpr_target  # noqa: E402
 from demur.reproduce.table2_scores import (  # noqa: E402
     PAIRS,

@@ -19,17 +19,13 @@ from tiny_sets import digits, python2_batch, write_idx, write_mnist_setup  # noq
 
 from demur import Grid, Sample, metrics  # noqa: E402
 from demur.errors import InvalidInputError  # noqa: E402
-from demur.reproduce import cache  # noqa: E402
-from demur.reproduce.cache import Cache  # noqa: E402
-from demur.reproduce.networks import (  # noqa: E402  # noqa: E402
+from demur.reproduce import image_sets  # noqa: E402
+from demur.reproduce.image_sets import image_set, jpeg_coded, read_batch  # noqa: E402
+from demur.reproduce.networks import (  # noqa: E402
     NETWORKS,
+    Cache,
     Transform,
     augmented,
-    image_set,
-    jpeg_coded,
-    read_batch,
-)
-from demur.reproduce.networks_weights import (  # noqa: E402
     load_weights,
     model_tensors,
     put_tensors,
@@ -213,11 +209,11 @@ def test_an_interrupted_download_goes_on(tmp_path, server):
     target = tmp_path / "file.bin"
     md5 = hashlib.md5(body).hexdigest()
     with pytest.raises(InvalidInputError, match="run again"):
-        cache.fetch(url + "file.bin", target, md5=md5)
+        image_sets.fetch(url + "file.bin", target, md5=md5)
     assert not target.exists()
     assert (tmp_path / "file.bin.part").stat().st_size == len(body) // 2
     seen = []
-    cache.fetch(url + "file.bin", target, md5=md5, notify=lambda *state: seen.append(state))
+    image_sets.fetch(url + "file.bin", target, md5=md5, notify=lambda *state: seen.append(state))
     assert target.read_bytes() == body
     assert seen[-1] == ("download file.bin", len(body), len(body))
     assert not (tmp_path / "file.bin.part").exists()
@@ -226,7 +222,7 @@ def test_an_interrupted_download_goes_on(tmp_path, server):
 def test_a_wrong_checksum_leaves_nothing(tmp_path):
     (tmp_path / "source").write_bytes(b"not it")
     with pytest.raises(InvalidInputError, match="MD5"):
-        cache.fetch((tmp_path / "source").as_uri(), tmp_path / "t", md5="0" * 32)
+        image_sets.fetch((tmp_path / "source").as_uri(), tmp_path / "t", md5="0" * 32)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
@@ -238,22 +234,22 @@ def test_archives_are_unpacked_into_the_folder_only(tmp_path, monkeypatch):
             info = tarfile.TarInfo(name)
             info.size = 5
             tar.addfile(info, io.BytesIO(b"batch"))
-    part = cache.Download(source.as_uri(), cache.file_md5(source), "a.tar.gz", unpack=True)
-    monkeypatch.setitem(cache.DOWNLOADS, "cifar10-test", (part,))
-    cache.download_set("cifar10-test", target)
+    part = image_sets.Download(
+        source.as_uri(), image_sets.file_md5(source), "a.tar.gz", unpack=True
+    )
+    monkeypatch.setitem(image_sets.DOWNLOADS, "cifar10-test", (part,))
+    image_sets.download_set("cifar10-test", target)
     assert (target / "cifar-10-batches-py" / "test_batch").read_bytes() == b"batch"
     with tarfile.open(source, "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("../outside"))
     with pytest.raises(InvalidInputError, match="cannot unpack"):
-        cache.unpack(source, target)
+        image_sets.unpack(source, target)
     assert not (tmp_path / "outside").exists()
 
 
 def test_every_set_has_a_download_with_a_checksum():
-    from demur.reproduce.networks import SETS
-
-    assert set(SETS) == set(cache.DOWNLOADS)
-    for parts in cache.DOWNLOADS.values():
+    assert set(image_sets.SETS) == set(image_sets.DOWNLOADS)
+    for parts in image_sets.DOWNLOADS.values():
         for part in parts:
             assert len(part.md5) == 32
             assert part.url.startswith("http")
@@ -345,6 +341,4 @@ def test_the_printed_table_is_the_papers():
 def test_idx_files_keep_their_values(tmp_path):
     array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     write_idx(tmp_path / "x.gz", array)
-    from demur.reproduce.networks import _read_idx
-
-    assert (_read_idx(tmp_path / "x.gz") == array).all()
+    assert (image_sets._read_idx(tmp_path / "x.gz") == array).all()

@@ -63,8 +63,7 @@ _ELSEWHERE = {
     "demo": ("demur.cli.commands.reproduce", "demo_command"),
     "estimate": ("demur.cli.commands.evaluate", "estimate_command"),
     "info": ("demur.cli", "_info"),
-    "prior": ("demur.cli.commands.certify", "prior_command"),
-    "retune": ("demur.cli.commands.certify", "retune_command"),
+    "retune": ("demur.cli.commands.tune", "retune_command"),
 }
 
 # Commands with large matrices to multiply.

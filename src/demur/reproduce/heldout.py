@@ -17,7 +17,7 @@ from demur.core.sample import Sample
 from demur.detectors import PlugIn, Sirc
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.learn import fit
-from demur.reproduce.cache import Notify
+from demur.reproduce.image_sets import Notify
 from demur.reproduce.networks import NETWORKS
 from demur.reproduce.table2 import fpr_target
 from demur.reproduce.table2_scores import MIN_TPR, MORE, PAIRS, SINGLES, TITLES, Scores

@@ -1,215 +1,34 @@
-"""The data sets and the networks of Table 2.
+"""The networks of Table 2, their weights, and what they give, computed once and kept on disk.
 
-Data sets are read from a folder in their official layouts. Networks are the benchmark's LeNet,
-CIFAR ResNets and DenseNet-BC-100-12.
+Networks are the benchmark's LeNet, CIFAR ResNets and DenseNet-BC-100-12, with how images enter
+them: resized, normalised, for augmented ones also mirrored and cut. Names of the parts are those of
+the published weights, which are read from .npz files or fetched; a LeNet can be trained here.
 
-With how images enter them: resized, normalised, for augmented ones also mirrored and cut. Names
-of the parts are those of the published weights.
+Long computations are kept in blocks, so that an interrupted run goes on.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
+import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor, cat, nn
 from torch.nn import functional
 
-from demur.errors import InvalidInputError, MissingExtraError
-from demur.sources.archives import load_pickle
-
-Pixels = npt.NDArray[np.uint8]
-"""Shape (n, height, width) for grey images, (n, height, width, 3) for coloured ones."""
-Labels = npt.NDArray[np.int64]
-
-JPEG_QUALITY = 75
-
-LETTERS = "ABCDEFGHIJ"
-UNREADABLE = {
-    "A/RGVtb2NyYXRpY2FCb2xkT2xkc3R5bGUgQm9sZC50dGY=.png",
-    "F/Q3Jvc3NvdmVyIEJvbGRPYmxpcXVlLnR0Zg==.png",
-}
-"""Two files of the official archive of notMNIST are not images."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImageSet:
-    """Images of one data set, in the order to which split files refer."""
-
-    name: str
-    files: tuple[Path, ...]
-    """All files the images are read from."""
-    read: Callable[[tuple[Path, ...]], tuple[Pixels, Labels]]
-
-    def load(self) -> tuple[Pixels, Labels]:
-        """Return the images and their classes; the last two sets are kept in memory."""
-        return _load(self)
-
-    def fingerprint(self) -> str:
-        """Return a digest that changes when a file is replaced."""
-        digest = hashlib.sha256(self.name.encode())
-        for path in self.files:
-            status = path.stat()
-            digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}\n".encode())
-        return digest.hexdigest()
-
-
-@lru_cache(maxsize=2)
-def _load(images: ImageSet) -> tuple[Pixels, Labels]:
-    return images.read(images.files)
-
-
-def image_set(name: str, folder: str | os.PathLike[str]) -> ImageSet:
-    """Return a data set of `SETS` in `folder`, or say which of its files is missing."""
-    find, read = SETS[name]
-    base = Path(folder)
-    files = tuple(find(base))
-    missing = [path for path in files if not path.is_file()]
-    if missing or not files:
-        what = str(missing[0]) if missing else f"{base} (no images in it)"
-        raise InvalidInputError(
-            f"the images of {name!r} are missing: {what}. Put the official files there, or add "
-            "--download"
-        )
-    return ImageSet(name, files, read)
-
-
-def _read_idx(path: Path) -> npt.NDArray[np.uint8]:
-    with gzip.open(path, "rb") as file:
-        raw = file.read()
-    axes = raw[3]
-    shape = np.frombuffer(raw, ">i4", axes, 4)
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
-
-
-def jpeg_coded(pixels: Pixels) -> Pixels:
-    """Return the images as they come back from JPEG files of quality 75."""
-    image = pillow()
-    rows = []
-    for row in pixels:
-        file = io.BytesIO()
-        image.fromarray(row).save(file, format="JPEG", quality=JPEG_QUALITY)
-        rows.append(np.asarray(image.open(file)))
-    return np.stack(rows) if rows else pixels
-
-
-def _read_mnist(files: tuple[Path, ...]) -> tuple[Pixels, Labels]:
-    images = [jpeg_coded(_read_idx(path)) for path in files[::2]]
-    labels = [_read_idx(path) for path in files[1::2]]
-    return np.concatenate(images), np.concatenate(labels).astype(np.int64)
-
-
-def _find_mnist(folder: str, parts: tuple[str, ...], base: Path) -> list[Path]:
-    kinds = ("images-idx3", "labels-idx1")
-    return [base / folder / f"{part}-{kind}-ubyte.gz" for part in parts for kind in kinds]
-
-
-def _find_notmnist(base: Path) -> list[Path]:
-    root = base / "notMNIST_small"
-    names = [
-        f"{letter}/{path.name}" for letter in LETTERS for path in (root / letter).glob("*.png")
-    ]
-    return [root / name for name in sorted(set(names) - UNREADABLE)]
-
-
-def pillow() -> Any:
-    """Return the module ``PIL.Image``."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingExtraError("Pillow", "reproduce") from None
-    return Image
-
-
-def _read_pictures(files: tuple[Path, ...], mode: str) -> Pixels:
-    image = pillow()
-    rows = []
-    for path in files:
-        with image.open(path) as picture:
-            rows.append(np.asarray(picture.convert(mode)))
-    return np.stack(rows)
-
-
-def _read_notmnist(files: tuple[Path, ...]) -> tuple[Pixels, Labels]:
-    letters = [LETTERS.index(path.parent.name) for path in files]
-    return _read_pictures(files, "L"), np.array(letters, np.int64)
-
-
-def read_batch(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the entries of a CIFAR batch: ``data`` as a uint8 array, labels as lists.
-
-    Batches are pickles of Python 2, in which every text is bytes; nothing in them is run.
-    """
-    try:
-        with open(path, "rb") as file:
-            content = load_pickle(file, encoding="bytes")
-        data = content[b"data"]
-        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
-            raise InvalidInputError("its data are not rows of 3 x 32 x 32 bytes")
-        return {bytes(key).decode(): value for key, value in content.items()}
-    except Exception as error:
-        # A damaged pickle can fail in any way at all.
-        raise InvalidInputError(f"{os.fspath(path)!r} is no CIFAR batch: {error}") from None
-
-
-def _classes(labels: Any) -> Labels:
-    """Return the classes of a batch; lists in lists may have no end."""
-    if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
-        raise InvalidInputError("the labels of a CIFAR batch are not a list of numbers")
-    return np.array(labels, np.int64)
-
-
-def _find_batches(folder: str, names: tuple[str, ...], base: Path) -> list[Path]:
-    return [base / folder / name for name in names]
-
-
-def _read_batches(labels: str, files: tuple[Path, ...]) -> tuple[Pixels, Labels]:
-    batches = [read_batch(path) for path in files]
-    planes = np.concatenate([batch["data"] for batch in batches]).reshape(-1, 3, 32, 32)
-    classes = np.concatenate([_classes(batch[labels]) for batch in batches])
-    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), classes
-
-
-def _find_tiny(base: Path) -> list[Path]:
-    folder = base / "tiny-imagenet-200" / "val" / "images"
-    return [folder / f"val_{i}.JPEG" for i in range(10_000)]
-
-
-def _read_tiny(files: tuple[Path, ...]) -> tuple[Pixels, Labels]:
-    # The classes play no part: the set is only ever used as OOD.
-    return _read_pictures(files, "RGB"), np.full(len(files), -1, np.int64)
-
-
-_CIFAR10 = "cifar-10-batches-py"
-_TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
-SETS: dict[str, tuple[Callable[[Path], list[Path]], Any]] = {
-    "mnist-train": (partial(_find_mnist, "mnist", ("train",)), _read_mnist),
-    "mnist-test": (partial(_find_mnist, "mnist", ("t10k",)), _read_mnist),
-    "mnist-all": (partial(_find_mnist, "mnist", ("train", "t10k")), _read_mnist),
-    "fashionmnist-test": (partial(_find_mnist, "fashion-mnist", ("t10k",)), _read_mnist),
-    "notmnist": (_find_notmnist, _read_notmnist),
-    "cifar10-train": (partial(_find_batches, _CIFAR10, _TRAIN), partial(_read_batches, "labels")),
-    "cifar10-test": (
-        partial(_find_batches, _CIFAR10, ("test_batch",)),
-        partial(_read_batches, "labels"),
-    ),
-    "cifar100-test": (
-        partial(_find_batches, "cifar-100-python", ("test",)),
-        partial(_read_batches, "fine_labels"),
-    ),
-    "tin-val": (_find_tiny, _read_tiny),
-}
-"""How to find and read each set."""
-
+from demur._arrays import FloatArray, IntArray
+from demur._files import replacing
+from demur.adapters.torch import Odin, extract
+from demur.detectors import Activations
+from demur.errors import InvalidInputError
+from demur.reproduce.image_sets import ImageSet, Labels, Notify, Pixels, fetch, pillow
 
 PADDING = 4
 
@@ -400,3 +219,409 @@ NETWORKS: dict[str, Network] = {
         0.9454,
     ),
 }
+
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+VERSION = 1
+"""Part of every key: to be raised when the same inputs would give other numbers."""
+
+# What a dense network computes for more images leaves the cache, and takes twice as long.
+_RUN_BATCH = 32
+
+
+class Cache:
+    """A folder of .npz files named after what they were computed from.
+
+    Parameters
+    ----------
+    folder
+        Made if it is not there.
+    block
+        Rows that are computed and saved together: what an interruption costs at most.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        block: int = 5000,
+        notify: Notify | None = None,
+    ) -> None:
+        self.folder, self.block, self.notify = Path(folder), block, notify
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInputError(f"cannot make the folder {str(folder)!r}: {error}") from None
+
+    def rows(
+        self,
+        label: str,
+        inputs: Mapping[str, Any],
+        count: int,
+        compute: Callable[[int, int], Arrays],
+    ) -> Arrays:
+        """Return arrays of `count` rows, computed as ``compute(start, stop)`` where not stored.
+
+        Parameters
+        ----------
+        label
+            For people: the beginning of the file names, and what progress says.
+        inputs
+            Everything the result depends on.
+        """
+        key = _digest({**inputs, "block": self.block})
+        parts = []
+        for start in range(0, count, self.block):
+            stop = min(start + self.block, count)
+            path = self.folder / f"{label}-{key}-{start:06d}.npz"
+            parts.append(self._one(path, lambda a=start, b=stop: compute(a, b)))  # type: ignore[misc]
+            if self.notify is not None:
+                self.notify(label, stop, count)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def whole(self, label: str, inputs: Mapping[str, Any], compute: Callable[[], Arrays]) -> Arrays:
+        """Return arrays that are computed in one go where not stored."""
+        if self.notify is not None:
+            self.notify(label, 0, None)
+        return self._one(self.folder / f"{label}-{_digest(inputs)}.npz", compute)
+
+    def _one(self, path: Path, compute: Callable[[], Arrays]) -> Arrays:
+        if path.exists():
+            try:
+                with np.load(path, allow_pickle=False) as file:
+                    return {name: file[name] for name in file.files}
+            except (OSError, ValueError, EOFError, KeyError) as error:
+                raise InvalidInputError(
+                    f"cannot read {str(path)!r} ({error}): delete it and run again"
+                ) from None
+        arrays = compute()
+        with replacing(path) as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        return arrays
+
+
+def _digest(inputs: Mapping[str, Any]) -> str:
+    text = json.dumps({"version": VERSION, **inputs}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A network with weights, and the cache of what it gives."""
+
+    model: nn.Module
+    digest: str
+    """Of the weights."""
+    transform: Transform
+    cache: Cache
+
+    def activations(self, images: ImageSet, *, augment_seed: int | None = None) -> Activations:
+        """Return logits, features, labels and the head for all images of a set.
+
+        Parameters
+        ----------
+        augment_seed
+            For images mirrored and cut at random, as in training; None for images as they are.
+        """
+        inputs = {**self._inputs(images), "augment_seed": augment_seed}
+        head = [part for part in self.model.modules() if isinstance(part, nn.Linear)][-1]
+
+        def compute(start: int, stop: int) -> Arrays:
+            pixels = images.load()[0][start:stop]
+            rng = None if augment_seed is None else np.random.default_rng([augment_seed, start])
+            found = extract(self.model, self._batches(pixels, rng), layer=head, progress=False)
+            # The network computes in single precision: nothing is lost.
+            names = ("logits", "features")
+            return {name: found.part(name).astype(np.float32) for name in names}
+
+        suffix = "" if augment_seed is None else "-augmented"
+        labels = self.labels(images)
+        arrays = self.cache.rows(f"{images.name}{suffix}", inputs, len(labels), compute)
+        return Activations(
+            logits=arrays["logits"],
+            features=arrays["features"],
+            weight=head.weight.detach().numpy(),
+            bias=head.bias.detach().numpy(),
+            labels=labels,
+        )
+
+    def labels(self, images: ImageSet) -> Labels:
+        """Return the classes of all images of a set."""
+        inputs = {"images": images.fingerprint()}
+        label = f"{images.name}-labels"
+        return self.cache.whole(label, inputs, lambda: {"labels": images.load()[1]})["labels"]
+
+    def odin(self, images: ImageSet, odin: Odin) -> FloatArray:
+        """Return the ODIN scores of all images of a set."""
+
+        def compute(start: int, stop: int) -> Arrays:
+            batches = self._batches(images.load()[0][start:stop], None)
+            return {"odin": odin.score(self.model, batches, progress=False)}
+
+        inputs = {**self._inputs(images), "odin": [odin.temperature, odin.eps]}
+        count = len(self.labels(images))
+        return self.cache.rows(f"{images.name}-odin", inputs, count, compute)["odin"]
+
+    def odin_options(
+        self, own: tuple[ImageSet, IntArray], foreign: tuple[ImageSet, IntArray]
+    ) -> Odin:
+        """Return ODIN with the options that tell the given rows of two sets apart best."""
+        std = self.transform.std
+
+        def compute() -> Arrays:
+            sides = [self._batches(images.load()[0][rows], None) for images, rows in (own, foreign)]
+            found = Odin.search(self.model, *sides, std=std, progress=False)
+            return {"options": np.array([found.temperature, found.eps])}
+
+        inputs = [(self._inputs(images), rows.tolist()) for images, rows in (own, foreign)]
+        options = self.cache.whole("odin-options", {"sides": inputs}, compute)["options"]
+        return Odin(float(options[0]), float(options[1]), std)
+
+    def _inputs(self, images: ImageSet) -> dict[str, Any]:
+        return {
+            "weights": self.digest,
+            "transform": asdict(self.transform),
+            "images": images.fingerprint(),
+        }
+
+    def _batches(self, pixels: Pixels, rng: np.random.Generator | None) -> Iterator[Tensor]:
+        for start in range(0, len(pixels), _RUN_BATCH):
+            images = self.transform.apply(pixels[start : start + _RUN_BATCH], augment=rng)
+            yield torch.from_numpy(images).to(memory_format=torch.channels_last)
+
+
+Tensors = Mapping[str, npt.NDArray[Any]]
+
+TRAINING_BATCH = 128
+LEARNING_RATE, MOMENTUM, WEIGHT_DECAY = 0.05, 0.9, 5e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Where weights are, and the digest of their tensors by which they are known."""
+
+    file: str
+    url: str
+    digest: str
+
+
+_RAW = "https://github.com/{}/raw/{}/{}"
+PUBLISHED: dict[str, Published] = {
+    "lenet": Published(
+        "mnist_lenet_openood.npz",
+        _RAW.format(
+            "hungdv1107/OpenOOD",
+            "d5b379ff4230eaa9d51f9fb1a56c60407f9ee017",
+            "results/checkpoints/mnist_lenet_acc99.60.ckpt",
+        ),
+        "b47f0ef8d8a1390ddb24bdfd3813a1c4d61c8b5dd15585b8a0d51550c3b326cd",
+    ),
+    "resnet20": Published(
+        "cifar10_resnet20.npz",
+        _RAW.format(
+            "akamaster/pytorch_resnet_cifar10",
+            "66514ca38d5679354766dee91e912d8766bdd227",
+            "pretrained_models/resnet20-12fca82f.th",
+        ),
+        "ce853affe34660fb4de339cd8423137dd11cc0bc9ee95fbc8aee17513b81df29",
+    ),
+    "resnet56": Published(
+        "cifar10_resnet56.npz",
+        _RAW.format(
+            "akamaster/pytorch_resnet_cifar10",
+            "master",
+            "pretrained_models/resnet56-4bfd9763.th",
+        ),
+        "3046110bc316c9657d4fc4706059e56167498ba3396c29a078bcd71a666cf190",
+    ),
+    "densenet100": Published(
+        "cifar10_densenet100.npz",
+        _RAW.format(
+            "deeplearning-wisc/dice",
+            "ca6c275c5e1948858a911ea40924d6d5c412aac2",
+            "checkpoints/CIFAR-10/densenet/checkpoint_100.pth.tar",
+        ),
+        "d9be04cddc6e48ef23649ac14bb7a11fe2743863b4d8673fe2911d2a792cb721",
+    ),
+}
+
+
+def load_weights(
+    name: str,
+    model: nn.Module,
+    folder: str | os.PathLike[str],
+    *,
+    download: bool = False,
+    notify: Notify | None = None,
+) -> str:
+    """Put published weights into a model and return the digest of their tensors.
+
+    Parameters
+    ----------
+    name
+        A key of `PUBLISHED`.
+    folder
+        Where its .npz file is, or is to be once downloaded.
+    """
+    known = PUBLISHED[name]
+    path = Path(folder) / known.file
+    if not path.is_file():
+        if not download:
+            raise InvalidInputError(
+                f"the weights {str(path)!r} are missing: give --weights FOLDER, or add --download"
+                + (" or --train EPOCHS" if name == "lenet" else "")
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".download")
+        fetch(known.url, part, notify=notify)
+        save_tensors(path, _known(read_checkpoint(part), known, part))
+        part.unlink()
+    tensors = _known(read_tensors(path), known, path)
+    put_tensors(model, tensors)
+    return known.digest
+
+
+def tensor_digest(tensors: Tensors) -> str:
+    """Return the SHA-256 of names, shapes and values, whatever file they came in."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        values = np.ascontiguousarray(tensors[name], "<f4")
+        digest.update(f"{name} {values.shape}\n".encode())
+        digest.update(values.tobytes())
+    return digest.hexdigest()
+
+
+def read_tensors(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of an .npz file."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInputError(f"cannot read {os.fspath(path)!r}: {error}") from None
+
+
+def save_tensors(path: str | os.PathLike[str], tensors: Tensors) -> None:
+    """Write arrays to an .npz file, whole or not at all."""
+    with replacing(path) as file:
+        np.savez(file, **dict(tensors))  # type: ignore[arg-type]
+
+
+def put_tensors(model: nn.Module, tensors: Tensors) -> None:
+    """Set all parameters and buffers of a model, but for counters of training steps."""
+    state = {name: torch.from_numpy(np.array(values)) for name, values in tensors.items()}
+    counters = {
+        name: value
+        for name, value in model.state_dict().items()
+        if name.endswith("num_batches_tracked")
+    }
+    try:
+        model.load_state_dict({**counters, **state})
+    except RuntimeError as error:
+        raise InvalidInputError(f"the weights are of another network: {error}") from None
+
+
+def model_tensors(model: nn.Module) -> dict[str, npt.NDArray[Any]]:
+    """Return what `put_tensors` sets."""
+    return {
+        name: value.detach().cpu().numpy()
+        for name, value in model.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
+    """Return the tensors of a PyTorch checkpoint without running what else is in it."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        # A damaged or foreign pickle can fail in any way at all.
+        raise InvalidInputError(f"cannot read {os.fspath(path)!r}: {error}") from None
+    state = content.get("state_dict", content)
+    return {
+        name.removeprefix("module."): value.numpy()
+        for name, value in state.items()
+        if isinstance(value, torch.Tensor) and not name.endswith("num_batches_tracked")
+    }
+
+
+def _known(
+    tensors: dict[str, npt.NDArray[Any]], known: Published, path: Path
+) -> dict[str, npt.NDArray[Any]]:
+    found = tensor_digest(tensors)
+    if found != known.digest:
+        raise InvalidInputError(
+            f"{str(path)!r} does not hold the published weights: the SHA-256 of its tensors is "
+            f"{found}, expected {known.digest}"
+        )
+    return tensors
+
+
+def trained_lenet(
+    model: nn.Module,
+    images: ImageSet,
+    transform: Transform,
+    cache: Cache,
+    *,
+    epochs: int,
+    seed: int = 0,
+) -> str:
+    """Train a model on a data set, or read the weights of an earlier run; return their digest."""
+    inputs = {
+        "images": images.fingerprint(),
+        "transform": asdict(transform),
+        "epochs": epochs,
+        "seed": seed,
+    }
+
+    def compute() -> Arrays:
+        pixels, labels = images.load()
+        fit(model, pixels, labels, transform, epochs=epochs, seed=seed, cache=cache)
+        return model_tensors(model)
+
+    tensors = cache.whole("lenet-trained", inputs, compute)
+    put_tensors(model, tensors)
+    model.eval()
+    return tensor_digest(tensors)
+
+
+def fit(
+    model: nn.Module,
+    pixels: Pixels,
+    labels: Labels,
+    transform: Transform,
+    *,
+    epochs: int,
+    seed: int,
+    cache: Cache,
+) -> None:
+    """Train by SGD with momentum and a rate that falls along a half cosine."""
+    generator = torch.Generator().manual_seed(seed)
+    _start(model, generator)
+    optimiser = torch.optim.SGD(
+        model.parameters(), LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
+    )
+    steps = epochs * -(-len(labels) // TRAINING_BATCH)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, steps))
+    model.train()
+    for epoch in range(epochs):
+        order = torch.randperm(len(labels), generator=generator).numpy()
+        for start in range(0, len(order), TRAINING_BATCH):
+            rows = np.sort(order[start : start + TRAINING_BATCH])
+            logits = model(torch.from_numpy(transform.apply(pixels[rows])))
+            loss = nn.functional.cross_entropy(logits, torch.from_numpy(labels[rows]))
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            schedule.step()
+        if cache.notify is not None:
+            cache.notify("train: epoch", epoch + 1, epochs)
+
+
+def _start(model: nn.Module, generator: torch.Generator) -> None:
+    """Draw starting weights, the same for the same seed whatever ran before."""
+    for part in model.modules():
+        if isinstance(part, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_uniform_(part.weight, nonlinearity="relu", generator=generator)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)

@@ -23,8 +23,8 @@ from demur.core.sample import Sample
 from demur.errors import InfeasibleError
 from demur.guarantees import Interval, bootstrap
 from demur.metrics.areas import Groups, Rates, area_under_ccr, area_under_roc, area_under_steps
-from demur.reproduce.cache import Arrays, Cache, Notify
-from demur.reproduce.networks import NETWORKS
+from demur.reproduce.image_sets import Notify
+from demur.reproduce.networks import NETWORKS, Arrays, Cache
 from demur.reproduce.table2_scores import MIN_TPR, PAIRS, SINGLES, TITLES, Printed, Scores
 from demur.tuning.tune import tune
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,12 +31,15 @@ from demur.detectors import (
     msp,
 )
 from demur.errors import InvalidInputError
-from demur.reproduce.cache import Arrays, Cache, Notify, Runner, download_set
-from demur.reproduce.networks import NETWORKS, ImageSet, image_set
-from demur.reproduce.networks_weights import load_weights, trained_lenet
-
-if TYPE_CHECKING:
-    pass
+from demur.reproduce.image_sets import ImageSet, Notify, download_set, image_set
+from demur.reproduce.networks import (
+    NETWORKS,
+    Arrays,
+    Cache,
+    Runner,
+    load_weights,
+    trained_lenet,
+)
 
 Bank = Literal["plain", "augmented"]
 _MORE_DETECTORS: dict[str, Detector] = {
@@ -310,7 +313,7 @@ class SetPart:
     """Some rows of a data set: those of an OpenOOD list, or all when there is no list."""
 
     images: str
-    """A key of `demur.reproduce.networks.SETS`."""
+    """A key of `demur.reproduce.image_sets.SETS`."""
     split: str | None
     """Name of the list in the split file."""
 

@@ -381,7 +381,7 @@ def _real_data(function: Command) -> Command:
 def table2_command(given: _RealData, replicates: int) -> None:
     """Table 2: six single and two double scores on MNIST or CIFAR-10."""
     from demur.adapters import torch as _needs_torch  # noqa: F401
-    from demur.reproduce.cache import Cache
+    from demur.reproduce.networks import Cache
     from demur.reproduce.table2 import table2
 
     notes = _Notes()
