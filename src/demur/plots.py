@@ -364,3 +364,7 @@ def _listed(ax: Axes, titles: Sequence[str]) -> None:
     for side in ("top", "right", "left"):
         ax.spines[side].set_visible(False)
     ax.tick_params(axis="y", length=0)
+
+
+def __dir__() -> list[str]:
+    return __all__

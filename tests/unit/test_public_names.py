@@ -56,6 +56,17 @@ def test_public_names():
         assert hasattr(dm, name)
 
 
+ROOMS = ["adapters", "core", "detectors", "errors", "guarantees", "learn", "losses", "metrics"]
+ROOMS += ["plots", "population", "report", "reproduce", "sources", "tuning", "watch"]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_shows_its_public_names_and_nothing_else(room):
+    module = importlib.import_module(f"demur.{room}")
+    assert sorted(dir(module)) == sorted(module.__all__)
+    assert all(not name.startswith("_") for name in dir(module))
+
+
 def test_certificates_of_searches_and_of_statistics_have_names_of_their_own():
     tuned = dm.tune(dm.Sample([1, 2], [0, 1], [3]), dm.TprFprModel(0.5))
     assert type(tuned.certificate) is dm.SearchCertificate
