@@ -14,6 +14,7 @@ from demur._kernels.engines import Gap
 from demur.core.points import Points
 from demur.metrics.areas import Rates
 from demur.metrics.oscr import _best_at_equal_fpr, _searched
+from demur.tuning.frontier import Levels, _by_enumeration
 from demur.tuning.operating_points import operating_points
 from demur.tuning.prepared import prepare
 from demur.tuning.staircases import LevelRate, best_at_levels, roc_stairs, staircase
@@ -96,6 +97,33 @@ def test_gaps_of_a_frontier_are_honest(seed):
     some = best.id > 0
     exact, found = (one.loss[some] / one.id[some] for one in (best, near))
     assert (found >= exact - 1e-12).all() and (found <= exact + risk + 1e-12).all()
+
+
+def graded_sample(rng):
+    """Return rows with losses of many sizes, a few sizes, or one; some of them lie on a curve."""
+    sample = random_sample(rng)
+    sizes = [rng.exponential(0.1, 60), rng.choice([0.0, 0.1, 0.3, 2.0], 60), np.full(60, 0.7)]
+    loss = sample.id_loss * sizes[rng.integers(3)][rng.integers(0, 60, sample.n_id)]
+    id_scores = sample.id_scores.copy()
+    if rng.random() < 0.5:
+        id_scores[::2, 1] = np.exp(-id_scores[::2, 0])
+    return dm.Sample(id_scores, loss + rng.choice([0, 0.01]), sample.ood_scores)
+
+
+@needs_compiled
+@pytest.mark.parametrize("seed", range(3 * CASES))
+def test_cells_of_graded_losses_are_those_of_all_pairs(seed):
+    rng = np.random.default_rng(seed)
+    points = prepare(graded_sample(rng)).points
+    levels = Levels(
+        np.arange(1, points.id.sum() + 1, rng.integers(1, 4)),
+        np.arange(0, points.ood.sum() + 1, rng.integers(1, 4))[None],
+    )
+    best, cells = _by_enumeration(points, "nonneg", None, levels)
+    tree = compiled.prepare(points.scores, points.id, points.ood, points.loss)
+    found = compiled.frontier(tree, (0,), levels.min_id, levels.max_ood[0])
+    for seen, expected in ((found.id, best.id), (found.ood, best.ood), (found.loss, best.loss)):
+        np.testing.assert_array_equal(seen, np.append(expected, 0)[cells])
 
 
 @needs_compiled

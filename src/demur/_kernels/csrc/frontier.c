@@ -12,7 +12,8 @@
  * the crossing ID being taken in the order of its loss per ID mass: all that costs less than r,
  * and as much more as m needs. With one loss per ID mass (0/1 losses) there are two classes of
  * crossing ID, clean and lossy. Otherwise points are put into a few classes by quantiles of
- * their loss per ID mass; a class that r divides is taken at its lowest price.
+ * their loss per ID mass; part of a class is taken at its lowest price, or all but the rest at its
+ * highest, whichever is more.
  */
 #include "frontier.h"
 
@@ -132,25 +133,32 @@ typedef struct {
     int needed; /* more than what pays had to be taken */
 } RiskBound;
 
+/* How much of a class it pays to take at r. Of its loss, x of the ID mass have at least low*x, and
+ * the others at most high*(id - x). */
+static double worth_taking(const Frontier *f, const Shares *shares, int c, double r)
+{
+    double low = f->low[c], high = f->high[c], id = shares->id[c];
+    if (high <= r) return id;
+    if (low >= r) return 0;
+    return fmin(fmax((high * id - shares->loss[c]) / (high - low), 0), id);
+}
+
 static RiskBound bound_risk(const Frontier *f, const Shares *shares, double id, double loss,
                             double r, double required)
 {
     RiskBound e = {loss - r * id, loss + r * id, id, 0};
     for (int c = 0; c < f->classes; c++) {
-        double whole = shares->loss[c] - r * shares->id[c], taken = shares->id[c];
-        if (f->low[c] >= r && f->high[c] > r) {
-            double need = required - e.most_id;
-            if (need <= 0) break;
-            e.needed = 1;
-            if (need < taken) {
-                taken = need;
-                whole = (f->low[c] - r) * need;
-            }
-        } else if (f->high[c] > r) {
-            whole = (f->low[c] - r) * taken;
+        double all = shares->id[c], taken = worth_taking(f, shares, c, r);
+        double need = required - e.most_id;
+        if (f->low[c] >= r && f->high[c] > r && need <= 0) break;
+        if (need > taken) {
+            e.needed |= taken < all;
+            taken = fmin(need, all);
         }
-        e.lower += whole;
-        e.slack += fabs(whole) + r * taken;
+        double left = f->high[c] * (all - taken), least = shares->loss[c] - left;
+        if (f->low[c] * taken > least) least = f->low[c] * taken;
+        e.lower += least - r * taken;
+        e.slack += shares->loss[c] + left + r * taken;
         e.most_id += taken;
     }
     e.slack *= BOUND_ROUNDING;
@@ -158,12 +166,17 @@ static RiskBound bound_risk(const Frontier *f, const Shares *shares, double id, 
 }
 
 /* Whether a box whose F is about zero cannot win: F is positive, or zero for certain with less
- * ID or no less OOD mass. With whole numbers of losses per ID mass F is found in integers. */
+ * ID or no less OOD mass. Where all crossing ID is needed, and with whole numbers of losses per ID
+ * mass, F is found in integers. */
 static int loses_tie(const Search *s, const Box *box, const int64_t *sums, const RiskBound *e,
                      int64_t required, Accepted best)
 {
     int64_t unit = s->tree->unit[UNIT_LOSS];
     Accepted a = accepted_by(sums, s->tree->sets);
+    if (required == a.id + box->crossing.id) {
+        Accepted all = {required, a.ood, a.loss + box->crossing.loss};
+        return compare_risks(all, best) >= 0;
+    }
     if (e->slack > 0) {
         if (!s->simple || s->tree->unit[UNIT_ID] > 1) return 0;
         int lossy_pays = wide_compare(wide_product(unit, best.id), wide(best.loss)) <= 0;
