@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 import demur as dm
 from demur.guarantees import auroc_interval, bootstrap, compare, compare_auroc, cross_tune
-from demur.guarantees.retuning import draw
+from demur.guarantees.cross_tuning import draw
 from demur.guarantees.splits import fold_numbers, group_strata, split
 
 MODEL = dm.TprFprModel(0.6, 0.3)

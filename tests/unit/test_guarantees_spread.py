@@ -5,7 +5,7 @@ import pytest
 
 import demur as dm
 from demur.guarantees import bootstrap, compare
-from demur.guarantees.retuning import draw
+from demur.guarantees.cross_tuning import draw
 from demur.guarantees.standard_errors import Spread, standard_errors
 
 

@@ -7,7 +7,7 @@ import demur as dm
 from demur._kernels import compiled
 from demur._kernels.engines import VARIABLE
 from demur.core.points import RowMasses
-from demur.guarantees.retuning import Retuner
+from demur.guarantees.cross_tuning import Retuner
 from demur.tuning.prepared import prepare
 from demur.tuning.result import DIRECTION_SETS
 

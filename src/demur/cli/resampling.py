@@ -30,7 +30,7 @@ from demur.tuning.result import Grid
 if TYPE_CHECKING:
     from demur.guarantees.bootstrapping import Bootstrap, Comparison
     from demur.guarantees.certified_tuning import CertifiedTuning
-    from demur.guarantees.retuning import CrossTuning
+    from demur.guarantees.cross_tuning import CrossTuning
     from demur.guarantees.splits import Groups
 
 
@@ -55,7 +55,7 @@ class ResamplingOptions:
         """Return the cross-validated tuning, if one was asked for."""
         if not folds:
             return None
-        from demur.guarantees.retuning import cross_tune
+        from demur.guarantees.cross_tuning import cross_tune
 
         with counted("cross-validating", folds, unit="folds") as done:
             return cross_tune(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         plan_tuning,
         tune_certified,
     )
+    from demur.guarantees.cross_tuning import CrossTuning, Fold, cross_tune
     from demur.guarantees.intervals import (
         Interval,
         clopper_pearson,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from demur.guarantees.operating_tables import OperatingTable, operating_table
     from demur.guarantees.planning import Plan, PlanRow, PowerPoint, plan
     from demur.guarantees.prior import PriorEstimate, estimate_prior, explaining_priors
-    from demur.guarantees.retuning import CrossTuning, Fold, cross_tune
     from demur.guarantees.standard_errors import (
         AurocComparison,
         AurocEstimate,

@@ -19,8 +19,7 @@ from demur.core.row_draws import DrawableSource, RowDraw, drawable
 from demur.core.sample import Sample
 from demur.core.source import Overview, ScoreSource
 from demur.errors import InvalidInputError
-from demur.guarantees.intervals import Interval, miss
-from demur.guarantees.retuning import (
+from demur.guarantees.cross_tuning import (
     Progress,
     Retuning,
     check_options,
@@ -28,6 +27,7 @@ from demur.guarantees.retuning import (
     tuned_if_any,
     values,
 )
+from demur.guarantees.intervals import Interval, miss
 from demur.guarantees.splits import Groups, Seed
 from demur.guarantees.standard_errors import measures
 from demur.tuning.result import Directions, Exact, Grid, Tuning

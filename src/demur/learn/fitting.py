@@ -22,7 +22,7 @@ from demur.core.models import RejectionModel, check_model
 from demur.core.sample import Sample
 from demur.core.wording import objective_key
 from demur.errors import DemurError, InfeasibleError, InvalidInputError, MissingExtraError
-from demur.guarantees.retuning import cross_tune
+from demur.guarantees.cross_tuning import cross_tune
 from demur.guarantees.splits import Groups, Seed, fold_numbers
 from demur.learn.doubts import RATIO, RISK, Learned, with_doubts
 from demur.learn.functions import MeanSum, Polyline, PolylineSum, ScoreFunction, TreeSum, on_grid

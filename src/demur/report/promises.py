@@ -23,9 +23,9 @@ from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.bootstrapping import Bootstrap, ResampledRate
 from demur.guarantees.certified_rule import PARTS_CAVEAT, Certified
 from demur.guarantees.certified_tuning import CertifiedTuning
+from demur.guarantees.cross_tuning import CrossTuning
 from demur.guarantees.intervals import Interval, Prior, cost_range, precision_range, prior_range
 from demur.guarantees.prior import PriorEstimate
-from demur.guarantees.retuning import CrossTuning
 from demur.guarantees.splits import EVERY_ID_ONCE
 from demur.report.summary import WORST_FPR, Case, Seen, certify_on, part_name
 

@@ -30,9 +30,9 @@ from demur.core.wording import (
 from demur.errors import InfeasibleError
 from demur.guarantees.bootstrapping import Bootstrap
 from demur.guarantees.certified_tuning import CertifiedTuning
+from demur.guarantees.cross_tuning import CrossTuning
 from demur.guarantees.intervals import Prior
 from demur.guarantees.prior import PriorEstimate
-from demur.guarantees.retuning import CrossTuning
 from demur.guarantees.splits import repeats_ids
 from demur.learn.doubts import Learned
 from demur.report.choices import Doubtful, DrawnRows, Ids, doubtful_rows, drawn_rows

@@ -1,6 +1,6 @@
 """What may be expected of a rule in use, and evidence against it, to be looked at at any time.
 
-Evidence against a hypothesis is a number that starts at 1 and, while the hypothesis holds, reaches
+Evidence against a hypothesis (an e-process) is a number that starts at 1 and, while the hypothesis holds, reaches
 1/alpha at any time at all with probability at most alpha. All of it is computed from sums, so that
 shards add up and rows may come in any order within a look.
 

@@ -55,7 +55,7 @@ from demur.core.sample import Sample
 from demur.core.source import ScoreSource, Sizes
 from demur.core.wording import RATE_NAMES, bounds_met, formula, outwards, paper_text
 from demur.guarantees.bootstrapping import Bootstrap
-from demur.guarantees.retuning import CrossTuning
+from demur.guarantees.cross_tuning import CrossTuning
 from demur.guarantees.splits import Groups
 from demur.tuning.tune import tune
 

@@ -1,4 +1,4 @@
-"""`demur tune`."""
+"""`demur tune`, and `demur retune` from counts that it saved."""
 
 from __future__ import annotations
 
