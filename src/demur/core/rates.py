@@ -1,4 +1,4 @@
-"""Every rate of a rule as a function of accepted masses, at any prior, and `evaluate` on new data."""
+"""Rates of a rule as functions of accepted masses, at any prior, and `evaluate` on new data."""
 
 from __future__ import annotations
 

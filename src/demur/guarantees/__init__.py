@@ -101,7 +101,7 @@ _NAMES = {
     "planning": ("Plan", "PlanRow", "PowerPoint", "plan"),
     "prior": ("PriorEstimate", "estimate_prior", "explaining_priors"),
     "bootstrapping": ("Bootstrap", "Comparison", "ResampledRate", "bootstrap", "compare"),
-    "retuning": ("CrossTuning", "Fold", "cross_tune"),
+    "cross_tuning": ("CrossTuning", "Fold", "cross_tune"),
     "standard_errors": ("AurocComparison", "AurocEstimate", "auroc_interval", "compare_auroc"),
 }
 _PLACES = {name: (place, name) for place, names in _NAMES.items() for name in names}

@@ -1,8 +1,8 @@
 """What may be expected of a rule in use, and evidence against it, to be looked at at any time.
 
-Evidence against a hypothesis (an e-process) is a number that starts at 1 and, while the hypothesis holds, reaches
-1/alpha at any time at all with probability at most alpha. All of it is computed from sums, so that
-shards add up and rows may come in any order within a look.
+Evidence against a hypothesis, an e-process, is a number that starts at 1 and, while the hypothesis
+holds, reaches 1/alpha at any time at all with probability at most alpha. All of it is computed from
+sums, so that shards add up and rows may come in any order within a look.
 
 - Counts: ``k`` of ``n`` against "the share is at most p0" is the mean, over all shares p above p0,
   of the likelihood ratio of p to p0. Shares are weighed by ``(1 - p)^(b - 1)`` with b = 1/p0 - 1,
