@@ -16,6 +16,7 @@
  * highest, whichever is more.
  */
 #include "frontier.h"
+#include "mesh.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -109,21 +110,14 @@ typedef struct {
     double id[CLASSES], loss[CLASSES];
 } Shares;
 
-static Shares shares_of(const Search *s, const Box *box, const int64_t *sums)
+static Shares shares_of(const Search *s, const int64_t *sums)
 {
     const Frontier *f = s->frontier;
     Shares shares;
-    if (f->class_of) {
-        for (int c = 0; c < f->classes; c++) {
-            shares.id[c] = (double)sums[s->tree->width + 2 * c];
-            shares.loss[c] = (double)sums[s->tree->width + 2 * c + 1];
-        }
-        return shares;
+    for (int c = 0; c < f->classes; c++) {
+        shares.id[c] = (double)sums[s->tree->width + 2 * c];
+        shares.loss[c] = (double)sums[s->tree->width + 2 * c + 1];
     }
-    shares.loss[0] = 0;
-    shares.loss[1] = (double)box->crossing.loss;
-    shares.id[1] = f->high[1] > 0 ? shares.loss[1] / f->high[1] : 0;
-    shares.id[0] = (double)box->crossing.id - shares.id[1];
     return shares;
 }
 
@@ -200,29 +194,59 @@ static int rival_column(const Frontier *f, int64_t ood)
     return shifted < last ? surface_column(f, shifted) : f->columns - 1;
 }
 
+/* The bound where losses are regular, of clean and lossy crossing ID. */
+static RiskBound bound_regular(const Frontier *f, const Box *box, double id, double loss, double r,
+                               double required)
+{
+    double price = f->high[1], lossy = price > 0 ? (double)box->crossing.loss / price : 0;
+    double most = id + ((double)box->crossing.id - lossy), added = 0;
+    RiskBound e = {0, 0, most, 0};
+    if (price <= r) {
+        e.most_id = id + (double)box->crossing.id;
+        added = (double)box->crossing.loss;
+    } else if (required > most) {
+        double need = required - most < lossy ? required - most : lossy;
+        e.most_id += need;
+        added = price * need;
+        e.needed = 1;
+    }
+    e.lower = loss + added - r * e.most_id;
+    e.slack = BOUND_ROUNDING * (loss + added + r * e.most_id);
+    return e;
+}
+
+static Accepted certain_of(const Search *s, const int64_t *sums)
+{
+    Accepted certain = {sums[ID], sums[FIRST_OOD], sums[LOSS]};
+    return s->tree->sets == 1 ? certain : accepted_by(sums, s->tree->sets);
+}
+
 static int judge_frontier(Search *s, Box *box, const int64_t *sums)
 {
     const Frontier *f = s->frontier;
-    Accepted certain = accepted_by(sums, s->tree->sets);
+    Accepted certain = certain_of(s, sums);
     int first = surface_column(f, certain.ood), verdict = HOPELESS;
-    int column = rival_column(f, certain.ood);
+    int column = f->ood_gap ? rival_column(f, certain.ood) : first;
     int row = surface_row(f, certain.id + box->crossing.id);
     double gap = s->stage < STAGES ? gap_of_stage[s->stage] : 0;
     if (first == f->columns || certain.id + box->crossing.id < 1) return HOPELESS;
-    Shares shares = shares_of(s, box, sums);
+    Shares shares;
+    if (f->class_of) shares = shares_of(s, sums);
     for (; row >= 0; row--) {
         int64_t at = (int64_t)row * f->columns + column;
         box->merit = -HUGE_VAL;
         if (f->best[at].id == 0) return PROMISING;
-        double r = f->risk[at] - f->risk_gap;
+        double r = f->risk[at] - f->risk_gap, required = (double)f->id.level[row];
         if (r < 0) break;
-        RiskBound e = bound_risk(f, &shares, (double)certain.id, (double)certain.loss, r,
-                                 (double)f->id.level[row]);
+        double id = (double)certain.id, loss = (double)certain.loss;
+        RiskBound e = f->class_of ? bound_risk(f, &shares, id, loss, r, required)
+                                  : bound_regular(f, box, id, loss, r, required);
         box->merit = e.lower;
         /* The gap is measured on the losses that the best set would have. */
         if (e.lower < -e.slack - gap * r * e.most_id) return PROMISING;
         if (e.lower < -e.slack ||
-            (e.lower <= e.slack && f->risk_gap == 0 && !loses_tie(s, box, sums, &e, f->id.level[row], f->best[at]))) {
+            (e.lower <= e.slack && f->risk_gap == 0 &&
+             !loses_tie(s, box, sums, &e, f->id.level[row], f->best[at]))) {
             if (gap == 0) return PROMISING;
             verdict = PUT_OFF;
         }
@@ -230,6 +254,32 @@ static int judge_frontier(Search *s, Box *box, const int64_t *sums)
         if (!e.needed) break;
     }
     return verdict;
+}
+
+/* The highest risk that sets of a box may have to beat, infinite for any. */
+static double highest_risk(Search *s, const Box *box, const int64_t *sums)
+{
+    const Frontier *f = s->frontier;
+    Accepted certain = certain_of(s, sums);
+    int row = surface_row(f, certain.id + box->crossing.id), column = rival_column(f, certain.ood);
+    if (row < 0 || column == f->columns) return HUGE_VAL;
+    return f->risk[(int64_t)row * f->columns + column];
+}
+
+/* Judge a part of a mesh by how much accepting what crosses it can gain. The rows further down ask
+ * for less risk, so that it gains no more there. */
+static int glance_at_box(Search *s, Box *box, const int64_t *sums)
+{
+    const Frontier *f = s->frontier;
+    Accepted certain = certain_of(s, sums);
+    double id = (double)certain.id, most = (double)certain.loss;
+    int row = surface_row(f, certain.id + box->crossing.id);
+    if (row < 0 || surface_column(f, certain.ood) == f->columns) return HOPELESS;
+    double r = highest_risk(s, box, sums) - f->risk_gap;
+    if (r < 0) return HOPELESS;
+    box->merit = most - r * id - (double)box->crossing.loss;
+    most += r * id + (double)box->crossing.loss;
+    return box->merit > BOUND_ROUNDING * most ? HOPELESS : PROMISING;
 }
 
 static double price_of(const int64_t *mass) { return (double)mass[LOSS] / (double)mass[ID]; }
@@ -319,6 +369,18 @@ static int explore_coarse_to_fine(Search *s, Frontier *f, const int64_t *quarter
     return explore_in_stages(s, quarter, quarters);
 }
 
+/* Let small boxes be cut into many parts. */
+static int use_layers(Search *s, const Frontier *f)
+{
+    const int64_t *sums = s->tree->sums;
+    if (s->row_size > MOST_OF_A_ROW || s->tree->width != FIRST_OOD + 1) return 0;
+    if (sums[ID] >= MOST_MASS || sums[FIRST_OOD] >= MOST_MASS) return 0;
+    s->layer = make_layers();
+    s->highest = highest_risk;
+    s->glance = f->class_of ? glance_at_box : judge_frontier;
+    return s->layer ? 0 : -1;
+}
+
 /* `s` must have been opened after the classes were set. */
 int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters)
 {
@@ -344,7 +406,7 @@ int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters
     f->columns = f->ood.count;
     index_levels(&f->id, s->tree->sums[ID]);
     index_levels(&f->ood, accepted_by(s->tree->sums, s->tree->sets).ood);
-    if (search_open(s) || try_directions(s, quarter, quarters)) return -1;
+    if (search_open(s) || use_layers(s, f) || try_directions(s, quarter, quarters)) return -1;
     if (s->tree->unit[UNIT_LOSS] == 0) return explore_coarse_to_fine(s, f, quarter, quarters);
     return explore_in_stages(s, quarter, quarters);
 }

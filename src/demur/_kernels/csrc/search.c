@@ -14,7 +14,8 @@
  *   - leaf.c:  if only few points cross it, try every cell inside;
  *   - split.c: otherwise cut it in two, across t where lines drift apart by more than the height
  *              of the box, along the lines where they do not, and sort the items into the parts,
- *              opening nodes that are large compared to the height.
+ *              opening nodes that are large compared to the height;
+ *   - mesh.c:  for frontiers, cut a box that a few hundred points cross into many parts at once.
  *
  * A single direction is searched by the same loop, with boxes that have no width; optimum.c gets
  * its first half-planes to beat that way.
@@ -24,15 +25,14 @@
  * expected. Boxes overlap by rounding errors, and lines that may cross do (see sides.c), so that
  * no cell is lost; what float64 cannot take apart is put aside (see leaf.c), or unresolved.
  */
-#include "search.h"
+#include "mesh.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAF 10         /* points crossing a box that is tried as a leaf, */
-#define LEAF_LINE 64    /* the same for a single direction, */
+#define LEAF_LINE 64    /* points crossing a box of a single direction that is tried as a leaf, */
 #define FEW_CROSSINGS 8 /* and crossings of their lines worth walking through with more points */
 #define MANY 100000     /* crossings times points walked through where a box cannot be cut */
 #define STUBBORN 0.6    /* part of the ID mass that still crosses after four cuts */
@@ -86,6 +86,7 @@ void search_close(Search *s)
     free(s->crossing);
     free(s->since);
     free(s->settled);
+    free(s->layer);
 }
 
 static int reserve_lines(Search *s, int64_t count)
@@ -197,6 +198,11 @@ static int64_t crossings_worth(const Search *s, const Box *box)
     return single || lines_cross(s, box) ? -1 : FEW_CROSSINGS;
 }
 
+int settle_leaf(Search *s, const Box *box, const int64_t *sums)
+{
+    return box->count <= LEAF ? settle(s, box, sums, INT64_MAX) : 0;
+}
+
 static int visit_box(Search *s, int64_t *sums)
 {
     Box box;
@@ -205,7 +211,8 @@ static int visit_box(Search *s, int64_t *sums)
     int verdict = s->judge(s, &box, sums);
     if (verdict == HOPELESS) return 0;
     if (verdict == PUT_OFF) return stack_push(&s->later, &box, &s->popped, sums, s->row_size);
-    int insist = stubborn(&box), done = settle(s, &box, sums, crossings_worth(s, &box));
+    int done = s->layer ? search_points(s, &box, sums) : 0, insist = stubborn(&box);
+    if (!done) done = settle(s, &box, sums, crossings_worth(s, &box));
     if (done) return done < 0 ? -1 : 0;
     if (too_low(s, &box)) {
         int single = box.zone.t[0] == box.zone.t[1];

@@ -102,6 +102,9 @@ typedef struct {
 /* Relative error granted to a bound for the rounding of its terms. */
 #define BOUND_ROUNDING 4e-15
 
+#define LEAF 10 /* points crossing a box that is tried as a leaf */
+
+typedef struct Layer Layer; /* of a mesh */
 typedef struct Search Search;
 struct Search {
     const Tree *tree;
@@ -164,6 +167,11 @@ struct Search {
     int (*judge)(Search *s, Box *box, const int64_t *sums);
     int (*wanted)(Search *s, const int64_t *sums);
     void (*take)(Search *s, const int64_t *sums, const double *weight, double v);
+    /* The same for parts of a mesh. With classes the crossing loss of the box is how much accepting
+     * what crosses can gain at a level, the highest there is to beat in the box that is cut. */
+    Layer *layer; /* or NULL, if boxes are only cut in two */
+    int (*glance)(Search *s, Box *box, const int64_t *sums);
+    double (*highest)(Search *s, const Box *box, const int64_t *sums);
     void *frontier; /* or what else they look up */
 };
 
@@ -186,6 +194,7 @@ int units_known(const Search *s);
 /* split.c */
 int split_zone(Search *s, const Box *box, const int64_t *sums, int open_items);
 int too_low(const Search *s, const Box *box);
+void begin_part(Search *s, Part *part, const Box *box, const int64_t *sums);
 Chart single_direction(const double *weight);
 Chart octant(const Tree *tree, int quarter, int half);
 /* The direction at an angle within a quarter, measured with both scores on one scale. */
@@ -227,6 +236,7 @@ int begin_root(Search *s, int chart, const double *t);
 /* Search the boxes that wait. */
 int explore_waiting(Search *s);
 int explore_direction(Search *s, const double *weight);
+int settle_leaf(Search *s, const Box *box, const int64_t *sums);
 
 /* optimum.c; a trail, if any, is of a search of the same points with similar masses. */
 struct Trail;

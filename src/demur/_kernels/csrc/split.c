@@ -235,7 +235,7 @@ static int cut_by_chord(const Search *s, const Zone *zone, const Survey *survey,
     return 1;
 }
 
-static void begin_part(Search *s, Part *part, const Box *box, const int64_t *sums)
+void begin_part(Search *s, Part *part, const Box *box, const int64_t *sums)
 {
     Zone zone = part->box.zone;
     part->box = *box;
