@@ -199,9 +199,12 @@ class Outcome(NamedTuple):
     """No half-plane has a smaller objective."""
     boxes: int
     unresolved: int
-    """How many boxes float64 could not take apart; `lower_bound` covers them."""
+    """How many boxes nothing could take apart; `lower_bound` covers them."""
     doubts: tuple[Doubt, ...] = ()
     """Boxes that may hold something better, to be looked at exactly; nothing else covers them."""
+    lost: tuple[tuple[int, int, int], ...] = ()
+    """Better masses (ID, OOD, loss) that half-planes accept, but no float64 rule that was tried;
+    `lower_bound` covers them."""
 
 
 class Optima(NamedTuple):

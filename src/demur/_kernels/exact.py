@@ -13,9 +13,12 @@ trying directions of its cell, or *unresolved*: counted, and the lower bound fal
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import pairwise
+from heapq import heappop, heappush
+from itertools import accumulate
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -205,10 +208,8 @@ def may_beat(
     return better
 
 
-# Directions tried to find a rule for a cell.
-_TRIED = 8
-# Listing the cells of a box costs about the cube of its points; up to this much of it in all.
-_WORK = 2_000_000
+# Steps of all exact walks through boxes together; each takes some microseconds.
+_STEPS = 400_000
 
 
 class DoubtfulRows(NamedTuple):
@@ -262,182 +263,349 @@ class Goal(NamedTuple):
         return float(Fraction(total, int(masses[0]) if self.per_id else 1))
 
 
-class RationalCell(NamedTuple):
-    """An accepted set of a box: how many of the lines in their order, and where."""
+class ExactCell(NamedTuple):
+    """An accepted set of a box: its masses, and a half-plane (t, v) of the box that has it."""
 
-    accepted: tuple[int, ...]
-    """Places of the points among those of the box."""
-    places: list[tuple[Fraction, Fraction]]
-    """Values of t with the height of the cell there."""
+    masses: tuple[int, ...]
+    doubt: Doubt
+    t: Fraction
+    v: Fraction
 
 
 def settled(outcome: Outcome, rows: DoubtfulRows, goal: Goal) -> Outcome:
     """Return what a search found after its doubts were looked at exactly."""
-    found, unresolved, bound = outcome, outcome.unresolved, outcome.lower_bound
-    cells: list[tuple[Doubt, RationalCell]] = []
-    work = 0.0
+    unresolved, bound = outcome.unresolved, outcome.lower_bound
+    cells: list[ExactCell] = []
+    steps = _STEPS
     for doubt in sorted(outcome.doubts, key=lambda doubt: doubt.merit):
-        work += 30.0 + len(doubt.points) ** 3
-        if work > _WORK:
+        walk = ExactWalk(doubt)
+        seen = walk.cells(steps, max(1, goal.min_id))
+        steps -= walk.steps
+        if seen is None:
             unresolved, bound = unresolved + 1, min(bound, doubt.merit)
         else:
-            cells += [(doubt, cell) for cell in cells_of(doubt)]
-    if cells:
-        found, lost = _best_of(outcome, cells, rows, goal)
-        unresolved += len(lost)
-        bound = min([bound, *(goal.value(masses) for masses in lost)])
+            cells += map(walk.placed, _worth(seen, outcome, goal))
+    found = _best_of(outcome._replace(lower_bound=bound), cells, rows, goal)
     # Boxes that were given up are bounded by what crosses them, which may be less than nothing.
-    bound = max(bound, goal.least(rows.masses))
+    bound = max(found.lower_bound, goal.least(rows.masses))
     status = found.status
     if len(found.v) and status != "budget":
-        value = goal.value(np.array([found.id, found.loss, found.ood] + [0] * len(goal.max_ood)))
+        value = goal.value(_known(found, len(rows.masses)))
         bound = min(bound, value)
-        if unresolved and bound < value and status == "optimal":
+        if (unresolved or found.lost) and bound < value and status == "optimal":
             status = "unresolved"
     return found._replace(status=status, lower_bound=float(bound), unresolved=unresolved, doubts=())
 
 
-def _best_of(
-    outcome: Outcome, cells: list[tuple[Doubt, RationalCell]], rows: DoubtfulRows, goal: Goal
-) -> tuple[Outcome, list[_Ints]]:
-    """Return the best of what was found and of cells; also masses that no rule was found for."""
-    masses = np.stack(
-        [doubt.below + doubt.masses[list(cell.accepted)].sum(axis=0) for doubt, cell in cells],
-        axis=1,
-    )
+def _known(outcome: Outcome, width: int) -> _Ints:
+    """Return the masses of the best that was found, all OOD sets in one."""
+    masses = np.zeros(width, np.int64)
+    masses[:3] = outcome.id, outcome.loss, outcome.ood
+    return masses
+
+
+def _worth(cells: list[_Seen], outcome: Outcome, goal: Goal) -> list[_Seen]:
+    """Return the cells that meet the bounds and may be better than what was found."""
+    if not cells:
+        return []
+    masses = np.array([masses for masses, *_ in cells], np.int64).T
     kept = np.flatnonzero(goal.met(masses))
-    lost: dict[bytes, _Ints] = {}
-    known = np.zeros((len(masses), 1), np.int64)
-    known[:3, 0] = outcome.id, outcome.loss, outcome.ood
-    while len(kept):
+    if len(outcome.v):
+        known = goal.value(_known(outcome, len(masses)))
+        kept = kept[[goal.value(masses[:, k]) <= known for k in kept]]
+    return [cells[k] for k in kept]
+
+
+def _best_of(outcome: Outcome, cells: list[ExactCell], rows: DoubtfulRows, goal: Goal) -> Outcome:
+    """Return the best of what was found and of cells, and the masses that no rule was found for."""
+    masses = np.array([cell.masses for cell in cells], np.int64).reshape(-1, len(rows.masses)).T
+    left = np.arange(len(cells))
+    lost: dict[tuple[int, int, int], float] = {}
+    found = outcome
+    while len(left):
         # The last column is the best known.
-        columns = masses[:, kept]
+        columns = masses[:, left]
         if len(outcome.v):
-            columns = np.hstack([columns, known])
+            columns = np.column_stack([columns, _known(outcome, len(masses))])
         winners = goal.best(columns)
-        if winners[-1] == len(kept):
+        if winners[-1] == len(left):
             break
-        for winner in winners:
-            doubt, cell = cells[kept[winner]]
-            line = realised(doubt, cell, masses[:, kept[winner]], rows)
-            if line is not None:
-                best = masses[:, kept[winner]]
-                ood = int(best[2 : 2 + len(goal.max_ood)].sum())
-                status = "optimal" if outcome.status == "infeasible" else outcome.status
-                better = outcome._replace(
-                    weights=line[None, :2], v=line[2:], id=int(best[0]), ood=ood, loss=int(best[1])
-                )
-                better = better._replace(status=status, lower_bound=goal.value(best))
-                return better, list(lost.values())
-        for winner in winners:
-            doubt, cell = cells[kept[winner]]
-            which = doubt.points[list(cell.accepted)].tobytes() + doubt.below.tobytes()
-            lost[which] = masses[:, kept[winner]]
-        kept = np.delete(kept, winners)
-    return outcome, list(lost.values())
-
-
-def cells_of(doubt: Doubt) -> Iterator[RationalCell]:
-    """Yield all accepted sets of the half-planes inside a box, in exact arithmetic."""
-    p, q = doubt.points[:, doubt.still], doubt.points[:, 1 - doubt.still]
-    u = [Fraction(doubt.unit) * Fraction(x) for x in p.tolist()]
-    w = [Fraction(doubt.step) * Fraction(x) for x in q.tolist()]
-    t0, t1 = (Fraction(t) for t in doubt.t)
-    edges = [_line_through((t0, t1), ends) for ends in (doubt.low, doubt.high)]
-    found: dict[tuple[int, ...], RationalCell] = {}
-    order = list(range(len(u)))
-    for start, end in _strips([*zip(u, w, strict=True), *edges], (t0, t1)):
-        t = (start + end) / 2
-        value = [a + t * b for a, b in zip(u, w, strict=True)]
-        order.sort(key=value.__getitem__)
-        low, high = (a + t * b for a, b in edges)
-        ends = [low, *(min(max(value[i], low), high) for i in order), high]
-        for k in range(len(order) + 1):
-            height = ends[k + 1] - ends[k]
-            if height > 0:
-                chosen = tuple(sorted(order[:k]))
-                cell = found.setdefault(chosen, RationalCell(chosen, []))
-                cell.places.append((t, height))
-                if start == 0:
-                    # One score alone: whether it tells them apart is seen when it is tried.
-                    cell.places.append((start, Fraction(0)))
-    yield from found.values()
-
-
-_Line = tuple[Fraction, Fraction]
-
-
-def _line_through(t: _Line, ends: tuple[float, float]) -> _Line:
-    # Where float64 overflowed, an edge is beyond all lines.
-    a, b = (
-        Fraction(v) if abs(v) < np.inf else Fraction(2) ** 4096 * (1 if v > 0 else -1) for v in ends
-    )
-    slope = (b - a) / (t[1] - t[0]) if t[1] > t[0] else Fraction(0)
-    return a - slope * t[0], slope
-
-
-def _strips(lines: list[_Line], t: _Line) -> Iterator[_Line]:
-    """Yield the ranges of t between which no two lines meet."""
-    meetings = {t[0], t[1]}
-    for k, (a, b) in enumerate(lines):
-        for c, d in lines[:k]:
-            if b != d:
-                meet = (c - a) / (b - d)
-                if t[0] < meet < t[1]:
-                    meetings.add(meet)
-    ends = sorted(meetings)
-    yield from pairwise(ends)
-
-
-def realised(doubt: Doubt, cell: RationalCell, masses: _Ints, rows: DoubtfulRows) -> _Floats | None:
-    """Return weights and threshold of a float64 rule with the masses of a cell; None if none is.
-
-    The directions tried are those in which the cell is highest, one score alone, and what is next
-    to them in float64.
-    """
-    places = sorted(cell.places, key=lambda place: -place[1])
-    tried = [t for t, _ in places[: _TRIED // 2]] + [t for t, _ in places if t == 0][:1]
-    directions: list[float] = []
-    for t in tried:
-        near = float(t)
-        beside = float(np.nextafter(near, 2)), float(np.nextafter(near, -1))
-        directions += [d for d in (near, *beside) if d >= 0]
-    for share in dict.fromkeys(directions):
-        weights = np.empty(2)
-        weights[doubt.still], weights[1 - doubt.still] = doubt.unit, doubt.step * share
-        line = _line_along(rows.frame.weights(weights), doubt, cell, masses, rows)
+        best = masses[:, left[winners[0]]]
+        line = _rule_of([cells[k] for k in left[winners]], rows)
         if line is not None:
-            return line
+            found = _with_rule(outcome, line, best, goal)
+            break
+        ood = int(best[2 : 2 + len(goal.max_ood)].sum())
+        lost[int(best[0]), ood, int(best[1])] = goal.value(best)
+        left = np.delete(left, winners)
+    bound = min([outcome.lower_bound, found.lower_bound, *lost.values()])
+    return found._replace(lost=tuple(lost), lower_bound=bound)
+
+
+def _rule_of(cells: list[ExactCell], rows: DoubtfulRows) -> _Floats | None:
+    """Return weights and threshold of a float64 rule with the accepted set of one of the cells."""
+    tried: set[bytes] = set()
+    for cell in cells:
+        accepted = AcceptedSet(cell, rows)
+        if accepted.key not in tried:
+            tried.add(accepted.key)
+            line = accepted.rule()
+            if line is not None:
+                return line
     return None
 
 
-def _line_along(
-    weights: _Floats, doubt: Doubt, cell: RationalCell, masses: _Ints, rows: DoubtfulRows
-) -> _Floats | None:
-    """Return the line of a direction that accepts just these masses."""
-    inside = np.zeros(len(doubt.points), bool)
-    inside[list(cell.accepted)] = True
-    with np.errstate(over="ignore", invalid="ignore"):
-        values = _weigh(weights, rows.scores)
-        own = _weigh(weights, _scores_of(rows.frame, doubt.points))
-    last, following = own[inside].max(initial=-np.inf), own[~inside].min(initial=np.inf)
-    if not inside.any():
-        last = values[values < following].max(initial=-np.inf)
-    following = min(following, values[values > last].min(initial=np.inf))
-    if not -np.inf < last < following:
-        return None
-    middle = last + (following - last) / 2
-    threshold = middle if last <= middle < following else last
-    accepted = values <= threshold
-    same = all(
-        int(row[accepted].sum()) == int(mass) for row, mass in zip(rows.masses, masses, strict=True)
+def _with_rule(outcome: Outcome, line: _Floats, masses: _Ints, goal: Goal) -> Outcome:
+    """Return an outcome with a better rule."""
+    ood = int(masses[2 : 2 + len(goal.max_ood)].sum())
+    return outcome._replace(
+        weights=line[None, :2],
+        v=line[2:],
+        id=int(masses[0]),
+        ood=ood,
+        loss=int(masses[1]),
+        status="optimal" if outcome.status == "infeasible" else outcome.status,
+        lower_bound=goal.value(masses),
     )
-    return np.array([*weights, threshold]) if same else None
+
+
+_Seen = tuple[tuple[int, ...], int, int, int]
+"""Masses of a cell, twice a place in units of the walk, the lines below and above it there."""
+
+
+class ExactWalk:
+    """All cells of a box, by sweeping over its lines in integers.
+
+    Values at both ends of the box are floats, and so whole numbers in some unit. Between them a
+    line is their mean with weights 1 - s and s. Neighbours change places where they meet, which
+    ends the cell between them; the edges of the box are lines like the others, without mass.
+    """
+
+    def __init__(self, doubt: Doubt) -> None:
+        self.steps = 0
+        self._doubt = doubt
+        self._left, self._right, self._unit = _ends(doubt)
+        nothing = (0,) * doubt.masses.shape[1]
+        self._mass = [tuple(row) for row in doubt.masses.tolist()] + [nothing, nothing]
+        # Quotients with such denominators that differ do so by more than 2**-bits.
+        drift = max(abs(b - a) for a, b in zip(self._left, self._right, strict=True))
+        self._bits = 2 * (2 * drift + 1).bit_length() + 2
+
+    def cells(self, most: int, least_id: int) -> list[_Seen] | None:
+        """Return the cells with so much ID mass; None if these are more steps than `most`."""
+        left, right = self._left, self._right
+        self._order = sorted(range(len(left)), key=lambda i: (left[i], right[i]))
+        self._place = [0] * len(left)
+        for k, i in enumerate(self._order):
+            self._place[i] = k
+        below = tuple(self._doubt.below.tolist())
+        self._prefix = list(accumulate((self._mass[i] for i in self._order), _sum, initial=below))
+        # Since when the lines beside a cell are the same, and a place where there is one.
+        self._since = [0] * len(self._prefix)
+        self._seen: list[_Seen | None] = [None] * len(self._prefix)
+        found: list[_Seen | None] = []
+        waiting: list[tuple[int, int, int]] = []
+        for k in range(1, len(left)):
+            self._await(waiting, k)
+        self.steps = len(left)
+        while waiting and self.steps <= most:
+            s, lower, upper = heappop(waiting)
+            k = self._place[upper]
+            # Others may have come between.
+            if self._place[lower] == k - 1:
+                self.steps += 1
+                for cell in (k - 1, k, k + 1):
+                    self._look(cell, s, least_id)
+                found.append(self._seen[k])
+                self._swap(k)
+                self._await(waiting, k - 1)
+                self._await(waiting, k + 1)
+        if self.steps > most:
+            return None
+        for k in range(1, len(left)):
+            self._look(k, 1 << self._bits, least_id)
+        return [cell for cell in found + self._seen if cell is not None]
+
+    def _await(self, waiting: list[tuple[int, int, int]], k: int) -> None:
+        """Note where the lines at k - 1 and k meet, if they do before the end."""
+        if not 0 < k < len(self._order):
+            return
+        lower, upper = self._order[k - 1 : k + 1]
+        apart = self._left[upper] - self._left[lower]
+        over = self._right[lower] - self._right[upper]
+        if apart > 0 and over > 0:
+            heappush(waiting, ((apart << self._bits) // (apart + over), lower, upper))
+
+    def _swap(self, k: int) -> None:
+        lower, upper = self._order[k - 1 : k + 1]
+        self._order[k - 1], self._order[k] = upper, lower
+        self._place[upper], self._place[lower] = k - 1, k
+        self._prefix[k] = _sum(self._prefix[k - 1], self._mass[upper])
+        self._seen[k] = None
+
+    def _look(self, k: int, until: int, least_id: int) -> None:
+        """See to the cell between the lines at k - 1 and k, which are these up to now."""
+        since, self._since[k] = self._since[k], until
+        floor, ceiling = self._place[-2:]
+        inside = floor < k <= ceiling and since < until
+        if not inside or self._seen[k] is not None or self._prefix[k][0] < least_id:
+            return
+        a, b = self._order[k - 1 : k + 1]
+        if (self._left[a], self._right[a]) != (self._left[b], self._right[b]):
+            self._seen[k] = self._prefix[k], since + until, a, b
+
+    def placed(self, seen: _Seen) -> ExactCell:
+        """Return a cell with a half-plane inside."""
+        masses, twice, *beside = seen
+        s = Fraction(twice, 2 << self._bits)
+        ends = sum((1 - s) * self._left[i] + s * self._right[i] for i in beside)
+        first, last = (Fraction(t) for t in self._doubt.t)
+        v = Fraction(ends) / (2 * self._unit)
+        return ExactCell(masses, self._doubt, first + s * (last - first), v)
+
+
+def _sum(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(add, a, b))
+
+
+def _ends(doubt: Doubt) -> tuple[list[int], list[int], int]:
+    """Return the values of all lines, and of both edges, at both ends, as multiples of a unit."""
+    points = doubt.points[:, [doubt.still, 1 - doubt.still]].T.tolist()
+    (x, x_unit), (y, y_unit) = (_whole(column) for column in points)
+    (unit, step, *t), scale = _whole([doubt.unit, doubt.step, *doubt.t])
+    edges = [v for v in (*doubt.low, *doubt.high) if abs(v) < np.inf]
+    e, e_unit = _whole([*edges, 0.0])
+    common = max(x_unit * scale, y_unit * scale * scale, e_unit)
+    x = [v * unit * (common // (x_unit * scale)) for v in x]
+    y = [v * step * (common // (y_unit * scale * scale)) for v in y]
+    ends = [[a + b * at for a, b in zip(x, y, strict=True)] for at in t]
+    known = iter(e)
+    # Where float64 overflowed, an edge is beyond all lines.
+    beyond = 1 + max(abs(v) for end in ends for v in [*end, *(w * (common // e_unit) for w in e)])
+    corners = [
+        next(known) * (common // e_unit) if abs(v) < np.inf else beyond * (1 if v > 0 else -1)
+        for v in (*doubt.low, *doubt.high)
+    ]
+    return ends[0] + corners[::2], ends[1] + corners[1::2], common
+
+
+def _whole(values: list[float]) -> tuple[list[int], int]:
+    """Return floats as multiples of one power of two, which is 1 over the second result."""
+    ratios = [value.as_integer_ratio() for value in values]
+    unit = max((below for _, below in ratios), default=1)
+    return [above * (unit // below) for above, below in ratios], unit
+
+
+class AcceptedSet:
+    """The rows that a half-plane accepts in exact arithmetic, and all directions that do so.
+
+    These are the same whatever box the half-plane was found in. A direction is a pair of weights
+    of points without their signs, the larger of them 1.
+    """
+
+    def __init__(self, cell: ExactCell, rows: DoubtfulRows) -> None:
+        doubt, self._rows = cell.doubt, rows
+        signs = math.copysign(1.0, doubt.unit), math.copysign(1.0, doubt.step)
+        self._signs = np.array([signs[doubt.still], signs[1 - doubt.still]])
+        self._points = rows.frame.points(rows.scores) * self._signs
+        weights = abs(Fraction(doubt.unit)), abs(Fraction(doubt.step)) * cell.t
+        along = weights[doubt.still], weights[1 - doubt.still]
+        values, error = self._values(along)
+        apart = values - float(cell.v)
+        self.inside = apart <= 0
+        for i in np.flatnonzero(np.abs(apart) <= error + _DOUBT * abs(float(cell.v))):
+            self.inside[i] = self._value(along, i) <= cell.v
+
+    @property
+    def key(self) -> bytes:
+        """What tells it from others."""
+        return self.inside.tobytes() + self._signs.tobytes()
+
+    def rule(self) -> _Floats | None:
+        """Return weights and threshold of a float64 rule that accepts just these; None if none is.
+
+        The directions tried are spread over all that do in exact arithmetic, and what is next to
+        some of them in float64.
+        """
+        scores, inside = self._rows.scores, self.inside
+        for direction in self._tried():
+            weights = self._rows.frame.weights(self._signs * direction)
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = _weigh(weights, scores)
+            last, following = values[inside].max(), values[~inside].min(initial=np.inf)
+            if last < following:
+                middle = last + (following - last) / 2
+                return np.array([*weights, middle if middle < following else last])
+        return None
+
+    def _tried(self) -> Iterator[_Floats]:
+        """Yield directions between both ends of those that accept just these rows."""
+        ends = self._ends()
+        for still in range(2):
+            # The weight of the other score, where this one has its full weight.
+            shares = sorted(end[1 - still] / end[still] for end in ends if end[still])
+            if not shares:
+                continue
+            low, high = shares[0], shares[-1] if len(shares) == 2 else 2 * shares[0] + 1
+            tried = [float(low + (high - low) * k / 4) for k in (2, 1, 3)]
+            tried += [float(low) ** 0.5 * float(high) ** 0.5, 0.0]
+            for to in (2.0, -1.0):
+                tried += [near := float(np.nextafter(tried[0], to)), float(np.nextafter(near, to))]
+            for share in dict.fromkeys(share for share in tried if share >= 0):
+                direction = np.ones(2)
+                direction[1 - still] = share
+                yield direction / direction.max()
+
+    def _ends(self) -> list[_Direction]:
+        """Return the two directions at which these rows stop being those with the least values.
+
+        The gap between the largest value of these and the smallest of the others is concave along
+        all directions: Newton's method ends at its zeros, from either side.
+        """
+        ends: list[_Direction] = []
+        for end in ((Fraction(1), Fraction(0)), (Fraction(0), Fraction(1))):
+            while not self.inside.all():
+                last, following = (
+                    self._extreme(end, self.inside, 1),
+                    self._extreme(end, ~self.inside, -1),
+                )
+                dx, dy = (
+                    Fraction(float(b)) - Fraction(float(a))
+                    for a, b in zip(self._points[last], self._points[following], strict=True)
+                )
+                if end[0] * dx + end[1] * dy >= 0:
+                    break
+                largest = max(abs(dx), abs(dy))
+                end = abs(dy) / largest, abs(dx) / largest
+            ends.append(end)
+        return ends
+
+    def _extreme(self, along: _Direction, among: _Bools, sign: int) -> int:
+        """Return the row of some with the largest value times a sign."""
+        values, error = self._values(along)
+        values = sign * values
+        least = (values - error)[among].max()
+        close = np.flatnonzero(among & (values + error >= least))
+        return (
+            int(max(close, key=lambda i: sign * self._value(along, i)))
+            if len(close) > 1
+            else int(close[0])
+        )
+
+    def _values(self, along: _Direction) -> tuple[_Floats, _Floats]:
+        """Return the values of all rows, and by how much they may be off."""
+        p, q = (float(weight) for weight in along)
+        with np.errstate(over="ignore"):
+            a, b = p * self._points[:, 0], q * self._points[:, 1]
+            return a + b, _DOUBT * (np.abs(a) + np.abs(b)) + np.finfo(np.float64).tiny
+
+    def _value(self, along: _Direction, row: int) -> Fraction:
+        x, y = self._points[row].tolist()
+        return along[0] * Fraction(x) + along[1] * Fraction(y)
+
+
+_Direction = tuple[Fraction, Fraction]
 
 
 def _weigh(weights: _Floats, scores: _Floats) -> _Floats:
     return np.asarray(weights[0] * scores[:, 0] + weights[1] * scores[:, 1])
-
-
-def _scores_of(frame: Frame, points: _Floats) -> _Floats:
-    return np.asarray((points + np.array(frame.shift)) / np.array(frame.divisor))

@@ -15,7 +15,7 @@ import numpy as np
 
 from demur._arrays import FloatArray, IntArray
 from demur._kernels import exact, reference
-from demur._kernels.engines import Trail
+from demur._kernels.engines import Outcome, Trail
 from demur.core.card import Card
 from demur.core.columns import combine, midway
 from demur.core.models import RejectionModel, check_model
@@ -38,6 +38,7 @@ from demur.tuning.result import (
     Grid,
     SearchCertificate,
     Shape,
+    Status,
     Tuning,
     grid_directions,
     infeasible_error,
@@ -399,6 +400,20 @@ def search_exact(
     None means that no half-plane meets the bounds. `start` are directions to try first, and a
     `trail` is what a search of the same rows with other masses looked at.
     """
+    line, outcome = best_line(prepared, program, allowed, search, start=start, trail=trail)
+    return line, how_sure(program, line, [outcome])
+
+
+def best_line(
+    prepared: Prepared,
+    program: Program,
+    allowed: DirectionSet,
+    search: Exact,
+    *,
+    start: FloatArray | None = None,
+    trail: Trail | None = None,
+) -> tuple[Line | None, Outcome]:
+    """Return the best line, as `search_exact`, and what the engine said."""
     # A gap is stated in the model's objective, engines work in that of the program.
     gap = search.gap / program.scale
     near = None
@@ -424,15 +439,30 @@ def search_exact(
         robust_line(prepared, (float(p), float(q)), float(v), masses, allowed)
         for (p, q), v in zip(outcome.weights, outcome.v, strict=True)
     ]
-    best = preferred(lines + reject_all(program, 2), program)
-    status = "optimal" if outcome.status == "infeasible" else outcome.status
-    bound = min(outcome.lower_bound, 0.0) if program.reject_all else outcome.lower_bound
-    if status == "optimal" and outcome.unresolved and best is not None:
-        # Rejecting everything may be what is left.
-        value = program.value(best.id, best.ood, best.loss)
-        status = "unresolved" if bound < value else status
-    lower_bound = program.scale * bound + program.offset
-    return best, SearchCertificate(status, lower_bound, outcome.boxes, outcome.unresolved)
+    return preferred(lines + reject_all(program, 2), program), outcome
+
+
+def how_sure(program: Program, best: Line | None, outcomes: list[Outcome]) -> SearchCertificate:
+    """Return how sure searches are that nothing is better than the best of what they found."""
+    bound = min(outcome.lower_bound for outcome in outcomes)
+    lost = {masses for outcome in outcomes for masses in outcome.lost}
+    if best is not None:
+        # Another search, or rejecting everything, may be better than what one of them lost.
+        known = best.id, best.ood, best.loss
+        bound = min(bound, program.value(*known))
+        lost = {masses for masses in lost if _beats(masses, known, program)}
+    unresolved = sum(outcome.unresolved for outcome in outcomes) + len(lost)
+    status: Status = "optimal"
+    if any(outcome.status in ("gap", "budget") for outcome in outcomes):
+        status = "budget" if any(outcome.status == "budget" for outcome in outcomes) else "gap"
+    elif unresolved and best is not None and bound < program.value(*known):
+        status = "unresolved"
+    boxes = sum(outcome.boxes for outcome in outcomes)
+    return SearchCertificate(status, program.scale * bound + program.offset, boxes, unresolved)
+
+
+def _beats(masses: tuple[int, int, int], known: tuple[int, int, int], program: Program) -> bool:
+    return 1 not in _tied_best(np.array([masses, known]), program)
 
 
 def search_grid(

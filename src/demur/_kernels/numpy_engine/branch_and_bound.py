@@ -44,8 +44,8 @@ _PROBE = 16384
 # Taking boxes apart into cells costs about the cube of their points; up to this much in a batch.
 _WORK = 100_000
 # Boxes put aside to be looked at exactly, and points that cross one.
-_DOUBTS = 512
-_DOUBTFUL_POINTS = 64
+_DOUBTS = 4096
+_DOUBTFUL_POINTS = 1024
 # Relative distance that counts as none for where lines meet, and lines looked at for that.
 _BESIDE = 1e-9
 _MOST_OF_A_FAN = 1024

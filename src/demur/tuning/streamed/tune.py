@@ -106,9 +106,10 @@ from demur.tuning.streamed.search import (
 )
 from demur.tuning.tune import (
     as_exact,
+    best_line,
+    how_sure,
     preferred,
     search_directions,
-    search_exact,
     search_one_score,
 )
 
@@ -378,17 +379,16 @@ class Streamed:
     ) -> tuple[Line | None, SearchCertificate]:
         """Fetch the rows of marked cells, and search them."""
         rows = self.layers.fetch(opened.pyramid.grid, opened.marked)
-        lines, certificates = [], []
+        lines, outcomes = [], []
         for signs in opened.zones:
             points = cloud(opened.pyramid, opened.met, rows, signs, self.totals)
-            line, certificate = search_exact(self.prepared(points), program, _NONNEG, search)
-            certificates.append(certificate)
+            line, outcome = best_line(self.prepared(points), program, _NONNEG, search)
+            outcomes.append(outcome)
             if line is not None:
                 lines.append(turned(line, signs))
         best = preferred(lines, program)
-        known = math.inf if best is None else program.value(best.id, best.ood, best.loss)
-        value = program.scale * known + program.offset
-        return best, _joint(certificates, opened.boxes, value)
+        certificate = how_sure(program, best, outcomes)
+        return best, replace(certificate, boxes=certificate.boxes + opened.boxes)
 
     def _find_single(self, program: Program) -> tuple[Line | None, SearchCertificate]:
         points = one_score_points(self.grid, self.layers, program)
@@ -491,19 +491,6 @@ def _spread(sample: Sample | None, scores: int) -> np.ndarray[tuple[int], np.dty
         return np.ones(scores)
     points = Points.of(sample)
     return spread(points.scores, points.id)
-
-
-def _joint(certificates: list[SearchCertificate], boxes: int, value: float) -> SearchCertificate:
-    """Return what several searches together are sure of, where the best of all has a value."""
-    surest_first = ("optimal", "gap", "unresolved", "budget")
-    status = max((one.status for one in certificates), key=surest_first.index)
-    lower_bound = min(one.lower_bound for one in certificates)
-    unresolved = sum(one.unresolved for one in certificates)
-    if status == "optimal" and unresolved and lower_bound < value:
-        # A search that found no rule at all cannot tell whether others are better.
-        status = "unresolved"
-    boxes += sum(one.boxes for one in certificates)
-    return SearchCertificate(status, lower_bound, boxes, unresolved)
 
 
 def one_score_points(grid: CellGrid, layers: Layers, program: Program) -> Points:
