@@ -81,15 +81,10 @@ def varied_table(sample, rng, *, holes=True):
 
 
 def _with_decimals(sample, rng):
-    """Round a score to thousandths, unless sums of two scores could then almost tie.
-
-    They do where the other score has few values, or many decades.
-    """
+    """Round a score to thousandths."""
     sides = [np.array(side) for side in (sample.id_scores, sample.ood_scores)]
     column = int(rng.integers(sample.n_scores))
-    both = np.concatenate(sides)
-    others = [both[:, k] for k in range(sample.n_scores) if k != column]
-    if rng.random() < 0.5 or any(_may_tie(other) for other in others):
+    if rng.random() < 0.5:
         return sample
     for side in sides:
         small = np.abs(side[:, column]) < 1e6
@@ -99,12 +94,6 @@ def _with_decimals(sample, rng):
     if weight is not None:
         weight = {name: weight[rows] for name, rows in sample.ood_sets.items()}
     return dm.Sample(sides[0], sample.id_loss, ood, id_weight=sample.id_weight, ood_weight=weight)
-
-
-def _may_tie(scores):
-    size = np.abs(scores[np.isfinite(scores) & (scores != 0)])
-    wide = len(size) == 0 or size.max() > 1e9 * size.min()
-    return wide or len(np.unique(scores)) < 0.9 * len(scores)
 
 
 def _stored(column, rng):

@@ -64,9 +64,7 @@ def _bent(rng, first, second):
     kind = str(rng.choice(["free", "free", "ties", "few", "atom", "decades", "heavy", "constant"]))
     bend = {
         "free": lambda v: v,
-        # Eighths, whose sums are exact: of decimals that should tie, rounding parts some, and
-        # which engine finds such a gap of 1e-17 is chance.
-        "ties": lambda v: np.round(8 * v) / 8,
+        "ties": lambda v: np.round(v, 1),
         "few": lambda v: np.round(v),
         "atom": lambda v: np.maximum(v, 0.3),
         "decades": lambda v: 10.0 ** (-6 + 6 * v),

@@ -40,6 +40,39 @@ def test_equal_decimal_weights_meet_a_decimal_bound():
     assert dm.tune(table, dm.TprFprModel(0.3)).point.tpr == pytest.approx(0.3)
 
 
+def test_decimal_weights_and_losses_meet_a_bound_on_risk():
+    # 0.1 * 0.3 is 0.3 of 0.1, although the floats of these are not.
+    sample = dm.Sample([0, 1, 2], [0.3, 1, 1], [5, 6], id_weight=[0.1, 0.3, 0.7])
+    assert dm.tune(sample, dm.RiskFprModel(0.3, 1)).point.accepted_id == pytest.approx(0.1)
+    with pytest.raises(dm.InfeasibleError):
+        dm.tune(sample, dm.RiskFprModel(0.3 - 1e-12, 1))
+    # A bound of 0 spares nothing.
+    tiny = dm.Sample([0, 1], [1e-13, 1], id_weight=[0.1, 0.3])
+    with pytest.raises(dm.InfeasibleError):
+        dm.tune(tiny, dm.RiskFprModel(0, 1))
+
+
+@pytest.mark.parametrize("scores", [1, 2])
+def test_bounds_on_risk_at_equality_against_fractions(scores):
+    rng = np.random.default_rng(scores)
+    for _ in range(150):
+        n, x = 8, rng.integers(0, 5, 8)
+        weight = [Fraction(int(v), 1000) for v in rng.choice([1, 100, 1000000], n)]
+        weight = [w * int(k) for w, k in zip(weight, rng.integers(1, 10, n), strict=True)]
+        loss = [Fraction(int(v), 10) for v in rng.integers(0, 11, n)]
+        accepted = {}
+        for cut in set(x.tolist()):
+            rows = [i for i in range(n) if x[i] <= cut]
+            mass = sum(weight[i] for i in rows)
+            accepted[cut] = mass, sum(weight[i] * loss[i] for i in rows) / mass
+        bound = accepted[int(rng.choice(x))][1]
+        best = max(mass for mass, risk in accepted.values() if risk <= bound)
+        columns = x if scores == 1 else np.column_stack([x, np.zeros(n)])
+        sample = dm.Sample(columns, [float(v) for v in loss], id_weight=[float(w) for w in weight])
+        point = dm.tune(sample, dm.RiskFprModel(bound, 1)).point
+        assert point.accepted_id == pytest.approx(float(best), abs=1e-9)
+
+
 def test_coefficients_keep_their_proportion():
     exact = (Fraction(3, 7), Fraction(-2, 5), Fraction(0))
     whole, unit = integer_coefficients(*exact)

@@ -6,9 +6,9 @@ compares operating points calls it. Masses are compared in float64 wherever that
 the order of the integers; what it cannot decide is decided on Python's integers, one by one.
 
 Engines put boxes aside in which lines come within rounding errors of each other, or in which an
-accepted set worth having found no place. Here all cells of such a box are listed in rational
+accepted set worth having found no place. Here all cells of such a box are walked through in whole
 numbers. A better accepted set is then either accepted by some float64 rule, which is found by
-trying directions of its cell, or *unresolved*: counted, and the lower bound falls to its value.
+trying directions of its cell, or *lost*: counted, and the lower bound falls to its value.
 """
 
 from __future__ import annotations
@@ -208,6 +208,8 @@ def may_beat(
     return better
 
 
+# Directions of a cell that are tried for a float64 rule, between its ends.
+_PARTS = 16
 # Steps of all exact walks through boxes together; each takes some microseconds.
 _STEPS = 400_000
 
@@ -547,7 +549,8 @@ class AcceptedSet:
             if not shares:
                 continue
             low, high = shares[0], shares[-1] if len(shares) == 2 else 2 * shares[0] + 1
-            tried = [float(low + (high - low) * k / 4) for k in (2, 1, 3)]
+            parts = sorted(range(1, _PARTS), key=lambda k: abs(2 * k - _PARTS))
+            tried = [float(low + (high - low) * k / _PARTS) for k in parts]
             tried += [float(low) ** 0.5 * float(high) ** 0.5, 0.0]
             for to in (2.0, -1.0):
                 tried += [near := float(np.nextafter(tried[0], to)), float(np.nextafter(near, to))]

@@ -278,22 +278,41 @@ def _is_pooled(model: RejectionModel, bound: Bound, totals: Totals) -> bool:
 
 
 def _risk(bound: Bound, totals: Totals) -> list[LinearBound]:
-    """Lower a selective risk to a bound on the quotient of accepted loss and ID mass."""
+    """Lower a selective risk to a bound on the quotient of accepted loss and ID mass.
+
+    What decimals meet exactly must be met, however their sums were rounded to masses.
+    """
     share = bound.share * Fraction(2) ** (totals.loss_exponent - totals.id_exponent)
-    if totals.loss_rounding and share:
-        # A row's share of the rounding weighs more the smaller the losses are that count.
-        typical = max(Fraction(1), Fraction(totals.loss, totals.id) / share)
-        share *= 1 + Fraction(4 * totals.loss_rounding, 2**52) * typical
+    spare_id = spare_loss = 0
+    if share:
+        spare_id = _spare(totals.id_exponent, totals.id_rounding)
+        spare_loss = _spare(totals.loss_exponent, totals.loss_rounding)
     group = bound.group
     # Accepting none of them leaves the risk of a group undefined.
     some = ((Part("id", group), 1),)
     linear = [] if group is None else [LinearBound(some, some, 1)]
-    a, b = quotient_bound(share, totals.loss, totals.id)
+    # Coefficients times what is spared have to fit, too.
+    most_a, most_b = (_COEFFICIENT_LIMIT // max(1, 4 * spare) for spare in (spare_id, spare_loss))
+    a, b = quotient_bound(
+        share, min(totals.loss + spare_loss, most_a), min(totals.id + spare_id, most_b)
+    )
     if b:
         terms = (Part("id", group), a), (Part("loss", group), -b)
         hope = (Part("id", group, (a, b)), a), (Part("loss", group, (a, b)), -b)
-        linear.append(LinearBound(terms, hope))
+        spared = a * spare_id + b * spare_loss
+        if spare_id or spare_loss:
+            # What coefficients of fewer digits fall short by.
+            spared += ceil(totals.id * (share * b - a))
+        linear.append(LinearBound(terms, hope, -spared))
     return linear
+
+
+def _spare(exponent: int, rounding: int) -> int:
+    """Return by how many units a partial sum may differ from that of the decimals meant.
+
+    Each row adds half a unit, and the last bits of all rows together less than two.
+    """
+    return rounding // 2 + 3 if exponent else 0
 
 
 def _objective(model: RejectionModel, totals: Totals) -> tuple[int, int, int, bool, float, float]:

@@ -9,7 +9,7 @@
  * lines that meet in one point change places at one t, up to that. Where points are whole numbers
  * nothing else is so close. Elsewhere a leaf in which lines come that close to each other, or in
  * which a set worth having finds no place, is *doubtful*: it is put aside, to be looked at in
- * exact arithmetic (see rational.py).
+ * exact arithmetic (see exact.py).
  */
 #include <float.h>
 #include <math.h>

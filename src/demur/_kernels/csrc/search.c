@@ -38,7 +38,7 @@
 #define STUBBORN 0.6    /* part of the ID mass that still crosses after four cuts */
 #define DEEPEST 30000
 #define MOST_DOUBTS 4096  /* boxes put aside, */
-#define DOUBTFUL_POINTS 1024/* and points that cross one */
+#define DOUBTFUL_POINTS 1024 /* and points that cross one */
 #define REGRADE 0.98    /* grade anew when the value to beat fell below this part of the level */
 #define VALUE_ROUNDING DBL_EPSILON
 

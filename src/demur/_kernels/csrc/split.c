@@ -11,6 +11,8 @@
 #define SURVEYED 9      /* items looked at to choose a cut */
 #define DRIFT 3.0       /* heights of a zone that slopes carry lines apart before it is cut in t */
 
+#define LOWEST 64       /* units in the last place that zones are high, unless points are whole */
+
 static void orient(Chart *chart)
 {
     chart->low[0] = chart->still + (chart->fixed < 0 ? 2 : 0);
@@ -107,17 +109,19 @@ static const double *point_within(const Tree *tree, int32_t item, double part)
                                   : tree->point + 2 * k;
 }
 
-/* Whether the zone is nowhere higher than the rounding errors of the values in it. */
+/* Whether the zone is nowhere higher than the rounding errors of the values in it. Where zones are
+ * made larger by these (see error_on), cutting lower ones again and again makes none smaller. */
 int too_low(const Search *s, const Box *box)
 {
     const Chart *chart = &s->chart[box->chart];
+    const double least = (s->tree->whole ? 4 : LOWEST) * DBL_EPSILON;
     for (int64_t k = 0; k < box->count; k++) {
         double score[2];
         centre(s->tree, s->popped.item[k], score);
         for (int end = 0; end < 2; end++) {
             double size = fabs(chart->fixed * score[chart->still]) +
                           fabs(chart->step * box->zone.t[end] * score[chart->moving]);
-            if (box->zone.high[end] - box->zone.low[end] > 4 * DBL_EPSILON * size) return 0;
+            if (box->zone.high[end] - box->zone.low[end] > least * size) return 0;
         }
     }
     return 1;
