@@ -513,9 +513,10 @@ class AcceptedSet:
         weights = abs(Fraction(doubt.unit)), abs(Fraction(doubt.step)) * cell.t
         along = weights[doubt.still], weights[1 - doubt.still]
         values, error = self._values(along)
-        apart = values - float(cell.v)
+        v = _nearest(cell.v)
+        apart = values - v
         self.inside = apart <= 0
-        for i in np.flatnonzero(np.abs(apart) <= error + _DOUBT * abs(float(cell.v))):
+        for i in np.flatnonzero(np.abs(apart) <= error + _DOUBT * abs(v)).tolist():
             self.inside[i] = self._value(along, i) <= cell.v
 
     @property
@@ -550,11 +551,11 @@ class AcceptedSet:
                 continue
             low, high = shares[0], shares[-1] if len(shares) == 2 else 2 * shares[0] + 1
             parts = sorted(range(1, _PARTS), key=lambda k: abs(2 * k - _PARTS))
-            tried = [float(low + (high - low) * k / _PARTS) for k in parts]
-            tried += [float(low) ** 0.5 * float(high) ** 0.5, 0.0]
+            tried = [_nearest(low + (high - low) * k / _PARTS) for k in parts]
+            tried += [_nearest(low) ** 0.5 * _nearest(high) ** 0.5, 0.0]
             for to in (2.0, -1.0):
                 tried += [near := float(np.nextafter(tried[0], to)), float(np.nextafter(near, to))]
-            for share in dict.fromkeys(share for share in tried if share >= 0):
+            for share in dict.fromkeys(share for share in tried if 0 <= share < np.inf):
                 direction = np.ones(2)
                 direction[1 - still] = share
                 yield direction / direction.max()
@@ -588,16 +589,14 @@ class AcceptedSet:
         values, error = self._values(along)
         values = sign * values
         least = (values - error)[among].max()
-        close = np.flatnonzero(among & (values + error >= least))
-        return (
-            int(max(close, key=lambda i: sign * self._value(along, i)))
-            if len(close) > 1
-            else int(close[0])
-        )
+        close: list[int] = np.flatnonzero(among & (values + error >= least)).tolist()
+        if len(close) == 1:
+            return close[0]
+        return max(close, key=lambda i: sign * self._value(along, i))
 
     def _values(self, along: _Direction) -> tuple[_Floats, _Floats]:
         """Return the values of all rows, and by how much they may be off."""
-        p, q = (float(weight) for weight in along)
+        p, q = (_nearest(weight) for weight in along)
         with np.errstate(over="ignore"):
             a, b = p * self._points[:, 0], q * self._points[:, 1]
             return a + b, _DOUBT * (np.abs(a) + np.abs(b)) + np.finfo(np.float64).tiny
@@ -608,6 +607,14 @@ class AcceptedSet:
 
 
 _Direction = tuple[Fraction, Fraction]
+
+
+def _nearest(value: Fraction) -> float:
+    """Return a fraction as a float, infinite where it is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _weigh(weights: _Floats, scores: _Floats) -> _Floats:

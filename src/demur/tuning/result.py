@@ -178,8 +178,9 @@ class SearchCertificate:
     boxes: int = 0
     """Boxes of directions and thresholds that were looked at."""
     unresolved: int = 0
-    """Better accepted masses, or ones that a tie would go to, of half-planes so thin that no float64
-    rule for them was found, and boxes that were not taken apart. Columns of decimals are decimals."""
+    """Better accepted masses, or ones that a tie would go to, of half-planes so thin that no
+    float64 rule for them was found, and boxes that were not taken apart. Columns of decimals are
+    decimals."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -110,11 +110,12 @@ static const double *point_within(const Tree *tree, int32_t item, double part)
 }
 
 /* Whether the zone is nowhere higher than the rounding errors of the values in it. Where zones are
- * made larger by these (see error_on), cutting lower ones again and again makes none smaller. */
+ * made larger by these (see error_on), cutting lower ones again and again makes none smaller; they are
+ * given up early if somebody will look at them exactly. */
 int too_low(const Search *s, const Box *box)
 {
     const Chart *chart = &s->chart[box->chart];
-    const double least = (s->tree->whole ? 4 : LOWEST) * DBL_EPSILON;
+    const double least = (s->tree->whole || !s->keep_doubts ? 4 : LOWEST) * DBL_EPSILON;
     for (int64_t k = 0; k < box->count; k++) {
         double score[2];
         centre(s->tree, s->popped.item[k], score);
