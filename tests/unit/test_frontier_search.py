@@ -34,6 +34,31 @@ def test_both_ways_give_the_same_cells(seed, options, monkeypatch):
             assert point.accepted_ood == searched.accepted_ood[i, j]
 
 
+def hidden(seed, n=4000):
+    """Return scores on a curve, and a cloud, with losses of one size and of many."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=n), rng.normal(1.5, size=n // 3)
+    id_scores, ood_scores = (np.column_stack([1 / (1 + np.exp(-z)), np.exp(z)]) for z in (x, y))
+    loss = (rng.random(n) < id_scores[:, 0] / 2).astype(float)
+    if seed % 2:
+        id_scores, ood_scores = id_scores + rng.normal(size=(n, 2)), ood_scores + 1
+    return dm.Sample(id_scores, loss * rng.exponential(size=n) if seed > 1 else loss, ood_scores)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cells_between_others_equal_tune(seed):
+    """What a cell demands is judged beside that of its neighbours, which may be more."""
+    ready = dm.prepare(hidden(seed))
+    surface = dm.frontier(ready)
+    feasible = np.argwhere(~np.isnan(surface.selective_risk))
+    for i, j in np.random.default_rng(seed).permutation(feasible)[:60]:
+        model = dm.TprFprModel(float(surface.min_tpr[i]), float(surface.max_fpr[j]))
+        point = dm.tune(ready, model).point
+        assert surface.selective_risk[i, j] == point.selective_risk
+        assert surface.accepted_id[i, j] == point.accepted_id
+        assert surface.accepted_ood[i, j] == point.accepted_ood
+
+
 def test_larger_samples_equal_tune():
     rng = np.random.default_rng(9)
     sample = dm.Sample(
