@@ -1,14 +1,15 @@
-"""Writing files so that a reader never sees half of one."""
+"""Reading small files strictly; writing files so that a reader never sees half of one."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from demur.errors import InvalidInputError
 
@@ -24,6 +25,33 @@ def read_text(path: str | os.PathLike[str], what: str, largest: int) -> str:
             return file.read(largest + 1).decode("utf-8")
     except (OSError, TypeError, ValueError) as error:
         raise InvalidInputError(f"cannot read {what} {str(path)!r}: {error}") from None
+
+
+def strict_json(text: str) -> Any:
+    """Return the data of JSON text; refuse what readers of JSON take differently.
+
+    NaN and infinities are no numbers of JSON. Of two entries with one name most readers keep the
+    last, some the first.
+
+    Raises
+    ------
+    ValueError, RecursionError
+    """
+    return json.loads(text, parse_constant=_no_number, object_pairs_hook=single_entries)
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def single_entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, all of whose names must differ."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has the same key twice: {twice!r}")
+    return found
 
 
 def write_atomically(

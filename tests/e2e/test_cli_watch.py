@@ -423,3 +423,22 @@ def test_the_page_shows_the_numbers_and_needs_nothing_else(page):
             assert numbers["evidence"] == f"10^{log:.0f}".replace("-", "\u2212")
     assert len(dots) == 15
     assert dots[0].startswith("2026-03-01: ")
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_rows_that_made_the_rule_are_recognised(labelled, tmp_path):
+    rng = np.random.default_rng(5)
+    scores, loss, foreign = live_rows(rng, 4000)
+    frame = pd.DataFrame(scores, columns=["msp", "knn"]).assign(wrong=loss == 1, ood=foreign)
+    frame[:2000].to_parquet(tmp_path / "old.parquet")
+    tune = ["--scores", "msp,knn", "--loss", "wrong", "--ood", "ood", "--min-tpr", ".8"]
+    run(tmp_path, "tune", "old.parquet", *tune, "-o", "rule.json")
+    columns = slice(None) if labelled else ["msp", "knn"]
+    parts = {"same": slice(2000), "half": slice(1000, 3000), "new": slice(2000, None)}
+    for name, rows in parts.items():
+        frame.loc[:, columns][rows].to_parquet(tmp_path / f"{name}.parquet")
+        done = run(tmp_path, "watch", "rule.json", f"{name}.parquet", "--json")
+        share = json.loads(done.stdout)["tuning_rows"]
+        assert share == pytest.approx({"same": 1, "half": 0.5, "new": 0}[name], abs=0.05)
+        assert ("made the rule" in done.stderr) == (name != "new"), done.stderr
+        assert "tell nothing of inputs in use" in done.stderr or name == "new"

@@ -1,9 +1,15 @@
 """The compiled engine refuses what would make it read or write out of bounds."""
 
+import hashlib
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from demur import InvalidInputError
 from demur._kernels import compiled
+from demur._kernels.engines import engine_name
 from demur._kernels.exact import Linear
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="the C extension is not built")
@@ -39,6 +45,29 @@ def enclosed(engine, tree, index, *values):
 def test_it_takes_what_it_built(tree):
     assert searched(tree).status == "optimal"
     assert searched(tree, (0, 1, 2, 3)).status == "optimal"
+
+
+# Of every function its name, and how many arguments each takes.
+FUNCTIONS = (1, "b5700a9b92265df8")
+
+
+def test_functions_that_change_have_another_number(engine):
+    sources = sorted(Path(compiled.__file__).parent.glob("csrc/*.c"))
+    text = "".join(path.read_text(encoding="utf-8") for path in sources)
+    named = re.findall(r'{"(\w+)", \w+, METH', text) + re.findall(r"takes\(args, [^)]+\)", text)
+    digest = hashlib.sha256(" ".join(named).encode()).hexdigest()[:16]
+    assert (engine.INTERFACE, digest) == FUNCTIONS, (
+        "raise INTERFACE in csrc/module.c and the number in compiled.py, and put both here"
+    )
+
+
+def test_an_engine_of_other_sources_is_not_called(monkeypatch):
+    monkeypatch.setattr(compiled, "IS_OF_OTHERS", True)
+    monkeypatch.delenv("DEMUR_ENGINE", raising=False)
+    with pytest.raises(InvalidInputError, match="build it again"):
+        engine_name()
+    monkeypatch.setenv("DEMUR_ENGINE", "numpy")
+    assert engine_name() == "numpy"
 
 
 def test_no_rows_are_no_rule():

@@ -211,3 +211,16 @@ def test_a_file_of_version_1_still_applies(tmp_path):
     rule = dm.Rule.load(tmp_path / "rule.json")
     assert rule == dm.Rule((0.6, 0.8), 0.5, score_names=("msp", "knn")) and rule.card is None
     assert rule.accept({"knn": [0.5, 0.7], "msp": [0.1, 0.1]}).tolist() == [True, False]
+
+
+def test_an_entry_that_is_there_twice_is_refused():
+    rule = dm.tune(dm.Sample([0.1, 0.2, 0.9], [0, 0, 1], [0.8]), dm.TprFprModel(0.5, 0.5)).rule
+    text = rule.to_json()
+    for entry in ('"threshold": 9.0', '"card": null', '"format": "demur.rule"'):
+        name = entry.split(":")[0]
+        with pytest.raises(dm.InvalidInputError, match=f"same key twice: '{name[1:-1]}'"):
+            dm.Rule.from_json(text.replace("{", "{" + entry + ",", 1))
+    inner = text.replace('"card": {', '"card": {"created": "2020-01-01",', 1)
+    assert inner != text
+    with pytest.raises(dm.InvalidInputError, match="same key twice: 'created'"):
+        dm.Rule.from_json(inner)

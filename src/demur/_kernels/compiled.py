@@ -1,6 +1,7 @@
 """The compiled engine: exact searches over all half-planes, in C.
 
-`AVAILABLE` tells whether the extension was built; nothing else here may be called without it.
+`AVAILABLE` tells whether the extension was built, and of these sources; nothing else here may be
+called without it.
 Masses are int64 with totals below 2**52. Nothing is checked here.
 """
 
@@ -33,8 +34,12 @@ try:
     from demur._kernels import _engine
 except ImportError:  # pragma: no cover
     AVAILABLE = False
+    IS_OF_OTHERS = False
 else:
-    AVAILABLE = True
+    # Functions and their arguments, as in csrc/module.c: one that was built before they changed
+    # must not be called.
+    IS_OF_OTHERS = getattr(_engine, "INTERFACE", 0) != 1
+    AVAILABLE = not IS_OF_OTHERS
 
 _Ints = npt.NDArray[np.int64]
 _Ints32 = npt.NDArray[np.int32]

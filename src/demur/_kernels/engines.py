@@ -503,6 +503,11 @@ def engine_name() -> str:
     asked = os.environ.get(VARIABLE, "")
     if asked not in ("", *NAMES):
         raise InvalidInputError(f"{VARIABLE} must be one of {NAMES} or unset, got {asked!r}")
+    if compiled.IS_OF_OTHERS and asked != "numpy":
+        raise InvalidInputError(
+            "the compiled engine was built of other sources than these: build it again (pip install "
+            f"-e . in a checkout), or set {VARIABLE}=numpy"
+        )
     if asked == "compiled" and not compiled.AVAILABLE:
         raise InvalidInputError(
             f"{VARIABLE} asks for the compiled engine, but it was not built: install demur "

@@ -29,7 +29,7 @@ from demur.cli.output import Progress, caution, note
 from demur.cli.tuning_options import ModelOptions
 from demur.core.card import SeenRanges
 from demur.core.columns import ScoreColumns
-from demur.core.fingerprint import share_of_tuning_rows, share_text
+from demur.core.fingerprint import share_of_live_rows, share_of_tuning_rows, share_text
 from demur.core.models import RejectionModel
 from demur.core.rule import Rule
 from demur.core.source import ScoreSource
@@ -169,6 +169,11 @@ class SavedRule:
         if self.learned is not None:
             return self.learned.share_of_own_rows(raw)
         return share_of_tuning_rows(self.rule, raw)
+
+    def share_of_live_rows(self, scores: FloatArray) -> float:
+        """Return the same of rows in use, of which it is not known what they are."""
+        made = self.rule if self.learned is None else self.learned.of_all_scores
+        return share_of_live_rows(made, scores)
 
     def refuse_tuning_rows(self, rows: ScoreTable, *, allow: bool) -> float:
         """Refuse a promise that rests on rows that made the rule, unless it is allowed."""

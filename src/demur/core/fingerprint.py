@@ -201,6 +201,15 @@ def share_of_tuning_rows(
     return mark.share_of((scores[drawn.group < 0], scores[drawn.group >= 0]))
 
 
+def share_of_live_rows(rule: Rule, scores: FloatArray) -> float:
+    """Return which share of rows in use made the rule; of these it is not known which are OOD."""
+    mark = None if rule.card is None else rule.card.fingerprint
+    if mark is None:
+        return 0.0
+    nothing = scores[:0]
+    return min(1.0, mark.share_of((scores, nothing)) + mark.share_of((nothing, scores)))
+
+
 def warn_of_tuning_rows(
     rule: Rule, data: Sample | ScoreSource, point: OperatingPoint | None = None
 ) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 
 from demur import _arrays
 from demur._arrays import NUMBER, BoolArray, FloatArray, check_kind
-from demur._files import read_text, write_atomically
+from demur._files import read_text, strict_json, write_atomically
 from demur.core.card import Card
 from demur.core.columns import ScoreColumns, combine, has_columns, score_columns
 from demur.core.sql import Dialect, predicate, within_limits
@@ -342,7 +342,7 @@ def _from_json(text: str) -> Rule:
     if len(text) > LARGEST:
         raise InvalidInputError(f"the rule is larger than {LARGEST} bytes: this is no rule file")
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        data = strict_json(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"the rule is not valid JSON: {error}") from None
     if isinstance(data, dict) and data.get("format") == "demur.learned_rule":
@@ -386,10 +386,6 @@ def _read_shape(data: dict[str, Any], direction: tuple[float, ...], **known: Any
         )
     limits = tuple(_number("limits", item) for item in data["limits"])
     return BoxRule(direction, limits=limits, **known)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number of JSON")
 
 
 def _number(name: str, item: Any) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray, check_kind, takes
-from demur._files import read_text, write_atomically
+from demur._files import read_text, strict_json, write_atomically
 from demur._kernels import exact, reference
 from demur.core.card import Card
 from demur.core.columns import ScoreColumns, midway
@@ -167,7 +167,7 @@ class OperatingTable:
         if len(text) > LARGEST:
             raise InvalidInputError(f"larger than {LARGEST} bytes: this is no file of counts")
         try:
-            data = json.loads(text, parse_constant=_no_number)
+            data = strict_json(text)
             if not isinstance(data, dict):
                 raise InvalidInputError(f"this is not {FORMAT} of version {VERSION}")
             if data["format"] != FORMAT or _whole(data["version"]) != VERSION:
@@ -272,10 +272,6 @@ def _texts(values: Any) -> tuple[str, ...]:
     if not isinstance(values, (list, tuple)) or not all(isinstance(v, str) for v in values):
         raise ValueError("names of columns are not a list of texts")
     return tuple(values)
-
-
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number in JSON")
 
 
 @takes(sample=Sample)

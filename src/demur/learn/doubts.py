@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, check_kind, plain_array
-from demur._files import read_text, write_atomically
+from demur._files import read_text, strict_json, write_atomically
 from demur.core.card import Card
 from demur.core.columns import ScoreColumns, has_columns, listing, score_columns
 from demur.core.fingerprint import share_of_tuning_rows, share_text
@@ -154,7 +154,7 @@ class Learned:
 
     def share_of_own_rows(self, rows: Sample) -> float:
         """Return which share of the rows these scores were learned on, as far as one can tell."""
-        return share_of_tuning_rows(self._all_scores, rows)
+        return share_of_tuning_rows(self.of_all_scores, rows)
 
     def rule(self, rule: Rule, *, fresh: Sample | None = None) -> LearnedRule:
         """Return a rule tuned on the learned doubts together with them, to be saved and used.
@@ -193,7 +193,8 @@ class Learned:
         return {"format": RULE_FORMAT, "version": VERSION, "learned": self.to_data()}
 
     @property
-    def _all_scores(self) -> Rule:
+    def of_all_scores(self) -> Rule:
+        """A rule on the scores they are learned from, whose card knows the rows."""
         weights = (1.0,) * self.columns.count
         columns = self.columns
         return Rule(weights, 0.0, 1.0, columns.names, columns.confidence, self.card)
@@ -479,13 +480,10 @@ def as_json(data: dict[str, Any]) -> str:
 def parsed(text: str) -> Any:
     """Return the data of a JSON text."""
 
-    def refuse(name: str) -> Any:
-        raise ValueError(f"{name} is not a number of JSON")
-
     if len(text) > LARGEST:
         raise InvalidInputError(f"the file is larger than {LARGEST:,} bytes: no learned scores")
     try:
-        return json.loads(text, parse_constant=refuse)
+        return strict_json(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"the learned scores are not valid JSON: {error}") from None
 

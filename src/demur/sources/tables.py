@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from demur._files import single_entries
 from demur.core.columns import check_names, match_name
 from demur.errors import InvalidInputError, ReadingWarning
 from demur.sources.archives import npz_columns, npz_names
@@ -433,16 +434,9 @@ def _json_rows(path: str, kind: str, text: str) -> Iterator[dict[str, Any]]:
 
 def _parsed(path: str, kind: str, text: str, where: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=single_entries)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"cannot read {path!r} as {kind}: {where}{error}") from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has the same key twice")
-    return found
 
 
 def _name_of(value: Any) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 
 from demur._arrays import FloatArray
 from demur.core.columns import check_names, floats
+from demur.core.fingerprint import LOOKED_AT
 from demur.errors import InvalidInputError
 from demur.losses import check_kinds, label_kinds
 from demur.sources.files import check_input, find_partitions, hive_values, is_partitioned
@@ -81,6 +82,8 @@ class FileCounts:
     beyond: deque[ExampleRow] = field(default_factory=lambda: deque(maxlen=_SHOWN))
     """Latest rows with a score beyond all of tuning."""
     rows: int = 0
+    looked_at: list[FloatArray] = field(default_factory=list)
+    """Scores of the first rows, by which those that made the rule are recognised."""
 
     @property
     def examples(self) -> list[ExampleRow]:
@@ -339,6 +342,8 @@ class _FileCounter:
                 ]
             )
             rows = len(scores)
+            if (room := LOOKED_AT - self._found.rows - done) > 0:
+                self._found.looked_at.append(scores[:room])
             self._add(file, scores, _Batch(table, said, rows, stream.text, done), done)
             done += rows
             advance(rows)

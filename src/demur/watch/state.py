@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from demur._files import check_target, read_text, write_atomically
+from demur._files import check_target, read_text, strict_json, write_atomically
 from demur.core.fingerprint import Reference
 from demur.core.models import Bound
 from demur.core.rule import Rule, rule_data
@@ -105,7 +105,7 @@ def load(path: str | os.PathLike[str], rule: Rule | RuleOnMadeScores | None = No
     name = str(path)
     text = read_text(path, "the state", _LARGEST)
     try:
-        data = json.loads(text)
+        data = strict_json(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"the state {name!r} is damaged, it is no JSON: {error}; restore it, or start a new one"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from demur._files import check_target, write_atomically
 from demur.cli import ALARM
@@ -27,10 +29,11 @@ from demur.cli.options import (
 from demur.cli.output import STDOUT, Progress, json_option, note, refuse_input
 from demur.cli.printing import Result, ResultTable, Section
 from demur.cli.saved import SavedRule
+from demur.core.fingerprint import share_text
 from demur.core.models import Bound, Quantity
 from demur.core.program import Number as Value
 from demur.core.wording import formula
-from demur.errors import InvalidInputError
+from demur.errors import InvalidInputError, LikelyMistakeWarning
 from demur.sources.tables import column_names
 from demur.watch.files import AuditLabels, FileColumns, FileCounts, count_files, data_files
 from demur.watch.monitor import MEAN_TIME, Watch
@@ -219,9 +222,10 @@ def command(
             watch.save(state)
     for text in _remarks(found, closed, watch):
         note(text)
+    share = _share_of_tuning_rows(saved, found)
     _write(watch, status, found, report, prometheus, title=os.path.basename(rule))
     if prometheus != STDOUT:
-        _result(watch, status, found).show(as_json=as_json)
+        _result(watch, status, found, share).show(as_json=as_json)
     if status.alarms:
         raise SystemExit(ALARM)
 
@@ -329,6 +333,21 @@ def _remarks(found: FileCounts, closed: list[str], watch: Watch) -> list[str]:
     return said
 
 
+def _share_of_tuning_rows(saved: SavedRule, found: FileCounts) -> float:
+    """Return which share of the rows made the rule, and warn: of new inputs these tell nothing."""
+    if not found.looked_at:
+        return 0.0
+    share = saved.share_of_live_rows(np.concatenate(found.looked_at))
+    if share:
+        warnings.warn(
+            f"{share_text(share)} made the rule, so they tell nothing of inputs in use: watch rows "
+            "that came later",
+            LikelyMistakeWarning,
+            stacklevel=2,
+        )
+    return share
+
+
 def _write(
     watch: Watch,
     status: Status,
@@ -349,7 +368,7 @@ def _write(
         write_atomically(metrics, status.to_prometheus({"rule": title}))
 
 
-def _result(watch: Watch, status: Status, found: FileCounts) -> Result:
+def _result(watch: Watch, status: Status, found: FileCounts, share: float) -> Result:
     facts = [
         f"Rule: accept when {formula(watch.rule)}.",
         f"{status.rows:,} rows, {status.accepted:,} accepted; latest period "
@@ -380,6 +399,7 @@ def _result(watch: Watch, status: Status, found: FileCounts) -> Result:
     more = {
         "setup": watch.setup.identity(),
         "waiting": held,
+        "tuning_rows": share,
         "examples": [asdict(row) for row in found.examples],
     }
     return Result([Section(facts, table=table, notes=notes)], status.to_data() | more)
