@@ -505,8 +505,8 @@ def engine_name() -> str:
         raise InvalidInputError(f"{VARIABLE} must be one of {NAMES} or unset, got {asked!r}")
     if compiled.IS_OF_OTHERS and asked != "numpy":
         raise InvalidInputError(
-            "the compiled engine was built of other sources than these: build it again (pip install "
-            f"-e . in a checkout), or set {VARIABLE}=numpy"
+            "the compiled engine was built of other sources than these: build it again (pip "
+            f"install -e . in a checkout), or set {VARIABLE}=numpy"
         )
     if asked == "compiled" and not compiled.AVAILABLE:
         raise InvalidInputError(

@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from demur.learn.doubts import Learned
     from demur.report import Report
     from demur.report.promises import PromiseEvidence
+    from demur.report.summary import WholeRows
     from demur.tuning.result import Tuning
 
 FORMATS = ("text", "markdown", "latex")
@@ -360,8 +361,8 @@ class PageContents:
     """Why the page is about a rule near the bounds, not one that meets them."""
     learned: Learned | None = None
     """What makes the scores, if they are learned."""
-    drawn: str | None = None
-    """What to say of the rows, where they are a part of all."""
+    whole: WholeRows | None = None
+    """All rows, where those at hand are a part of them."""
 
 
 def page_title(data: DataOptions) -> str:
@@ -411,12 +412,9 @@ def write_page(
             rule=contents.rule,
             unmet=contents.unmet,
             learned=contents.learned,
+            whole=contents.whole,
             progress=progress.stage,
         )
-        if contents.drawn is not None:
-            from demur.report.verdict import Caution
-
-            report = replace(report, cautions=(Caution("note", contents.drawn), *report.cautions))
         progress.stage("drawing", 0.95)
         save_file(path, report.to_html)
     return report

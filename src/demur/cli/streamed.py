@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +13,17 @@ import numpy.typing as npt
 from demur._arrays import BoolArray
 from demur.cli.inputs import PAGE_ROW_BYTES, DataOptions, EngineOptions, ScoreTable
 from demur.cli.output import Progress, caution
-from demur.cli.printing import Points, rate
+from demur.cli.printing import Points
 from demur.cli.saved import opened, work_data
 from demur.cli.tuning_options import HoldoutOptions, ModelOptions, SearchOptions
 from demur.core.models import RejectionModel
-from demur.core.rates import OperatingPoint, evaluate
+from demur.core.rates import OperatingPoint, count_rule, evaluate
 from demur.core.row_draws import bring
 from demur.core.sample import POOLED_NAME, Sample
-from demur.core.source import Sizes
+from demur.core.source import ScoreSource, Sizes
 
 if TYPE_CHECKING:
+    from demur.report.summary import WholeRows
     from demur.tuning.result import Tuning
 
 PROMISE_ROW_BYTES = 600
@@ -104,13 +105,8 @@ class BroughtRows:
     rows: ScoreTable
     held: BoolArray | None
     work: Mapping[str, Any]
-    total: int
-    """How many rows there are."""
-
-    @property
-    def count(self) -> int:
-        """How many were brought."""
-        return len(next(iter(self.rows.columns.values())))
+    whole: WholeRows | None = None
+    """What was counted of all rows, where these are some of them."""
 
 
 def bring_rows(
@@ -123,10 +119,12 @@ def bring_rows(
     what: str,
     row_bytes: int = PROMISE_ROW_BYTES,
     most: int | None = None,
+    count: Callable[[Sequence[ScoreSource]], WholeRows] | None = None,
 ) -> BroughtRows:
     """Return the rows of DATA, or as many as memory holds and at most `most`, drawn by a hash.
 
-    The same rows whatever the engine. `what` rests on them, and that is said.
+    The same rows whatever the engine. `what` rests on them, and that is said. Where they are not
+    all rows, `count` is given all: those to tune on, and those held out if there are any.
     """
     with (
         Progress("counting rows") as progress,
@@ -137,6 +135,7 @@ def bring_rows(
         most = fitting if most is None else min(most, fitting)
         total = source.overview().rows
         samples = [bring(part, most * part.overview().rows // total) for part in parts]
+        whole = count(parts) if count is not None and total > most else None
         work = work_data(source)
     if total > most:
         brought = [sum(part.n_id for part in samples), sum(part.n_ood for part in samples)]
@@ -161,7 +160,7 @@ def bring_rows(
         [False, True], [len(table[_LOSS]) for table in tables] + [0] * (2 - len(parts))
     )
     rows = ScoreTable(columns, options, (scores,), confidence)
-    return BroughtRows(rows, held if len(parts) == 2 else None, work, total)
+    return BroughtRows(rows, held if len(parts) == 2 else None, work, whole)
 
 
 def added_work(*parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,31 +179,38 @@ def page_rows(
     confidence: tuple[str, ...],
     split: HoldoutOptions,
     found: StreamTuning | None,
-) -> tuple[BroughtRows, str | None]:
-    """Return the rows that a page is drawn from, and what it has to say of them.
+) -> tuple[BroughtRows, WholeRows | None]:
+    """Return the rows that a page is drawn from and, if these are not all, what is known of all.
 
     `found` is the rule that was tuned on all rows, if there is one.
     """
     brought = bring_rows(
         *(engine, data, scores, confidence, split),
-        what="the page",
+        what="the choice of rules that the page offers",
         row_bytes=PAGE_ROW_BYTES,
         most=PAGE_ROWS,
+        count=lambda parts: _counted(parts, found),
     )
-    if brought.count >= brought.total:
-        return brought, None
-    drawn = (
-        f"The page is drawn from {brought.count:,} of {brought.total:,} rows, chosen by a hash: "
-        "its curves, intervals and other rules are those of these rows."
-    )
-    if found is None:
-        return brought, f"{drawn} That no rule meets the bounds is true of all rows."
-    seen = [
-        f"on all rows it was {title} it has TPR {rate(point.tpr)}, FPR {rate(point.fpr)} and "
-        f"selective risk {rate(point.selective_risk, 5)}"
-        for title, (point, _) in found.points.items()
+    return brought, brought.whole
+
+
+def _counted(parts: Sequence[ScoreSource], found: StreamTuning | None) -> WholeRows:
+    """Count what rules accept: that of the page exactly, others in cells."""
+    from demur.core.rule import BoxRule
+    from demur.metrics.rules import CountedCells
+    from demur.report.summary import AllRows, WholeRows
+
+    rule = None if found is None else found.tuned.rule
+    rows = [
+        AllRows(
+            part.overview(),
+            None if rule is None else count_rule(rule, part),
+            None if isinstance(rule, BoxRule) else CountedCells(part),
+        )
+        for part in parts
     ]
-    return brought, f"{drawn} The rule is the best for all rows: {'; '.join(seen)}."
+    certificate = None if found is None else found.tuned.certificate
+    return WholeRows(rows[0], rows[1] if len(rows) == 2 else None, certificate)
 
 
 def _columns(sample: Sample) -> dict[str, npt.NDArray[Any]]:

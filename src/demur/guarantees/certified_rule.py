@@ -17,7 +17,7 @@ from demur.core.program import Number, refuse_unknown_parts
 from demur.core.rates import OperatingPoint, accepted_rows, count_rule, evaluate, tally_point
 from demur.core.rule import Rule
 from demur.core.sample import Sample, members
-from demur.core.source import ScoreSource
+from demur.core.source import RuleCounts, ScoreSource
 from demur.core.wording import bound_text
 from demur.errors import InvalidInputError
 from demur.guarantees.intervals import (
@@ -114,10 +114,10 @@ class Certified:
         return f"Certified({'; '.join([', '.join(stated), *judged])}; {self.confidence:.4g})"
 
 
-@takes(rule=Rule, sample=(Sample, ScoreSource), model=RejectionModel, max_loss=NUMBER)
+@takes(rule=Rule, sample=(Sample, ScoreSource, RuleCounts), model=RejectionModel, max_loss=NUMBER)
 def certify(
     rule: Rule,
-    sample: Sample | ScoreSource,
+    sample: Sample | ScoreSource | RuleCounts,
     *,
     confidence: float = 0.95,
     model: RejectionModel | None = None,
@@ -148,6 +148,7 @@ def certify(
     sample
         Fresh, unweighted, independent rows. Of a source, whose losses must be 0 or 1, the rows
         are counted where they are, in one pass where all their scores are finite, and else two.
+        What `demur.core.rates.count_rule` counted of one will do.
     model
         Whose bounds are to be checked; may declare the prior.
     ood_prior
@@ -191,7 +192,7 @@ def certify(
     priors = prior_range(model, ood_prior)
     declared = None if isinstance(ood_prior, tuple) else ood_prior
     judged = _judge(rule, sample, _JudgedRows(model, declared, max_loss, groups, per_id, rng))
-    if not allow_tuning_rows and not isinstance(sample, Sample):
+    if not allow_tuning_rows and not isinstance(sample, Sample | RuleCounts):
         _refuse_tuning_rows(rule, sample, judged.point)
     asked = () if model is None else model.bounds
     refuse_unknown_parts(asked, judged.ood_sets, judged.groups)
@@ -257,7 +258,7 @@ class _Judged(NamedTuple):
     """Whether ID and OOD rows do."""
 
 
-def _judge(rule: Rule, sample: Sample | ScoreSource, told: _JudgedRows) -> _Judged:
+def _judge(rule: Rule, sample: Sample | ScoreSource | RuleCounts, told: _JudgedRows) -> _Judged:
     if not isinstance(sample, Sample):
         return _count(rule, sample, told)
     refuse_weights(sample)
@@ -278,11 +279,11 @@ def _judge(rule: Rule, sample: Sample | ScoreSource, told: _JudgedRows) -> _Judg
     return _Judged(point, evidence, sample.n_ood, sample.ood_sets, sample.groups, grouped, shared)
 
 
-def _count(rule: Rule, source: ScoreSource, told: _JudgedRows) -> _Judged:
+def _count(rule: Rule, source: ScoreSource | RuleCounts, told: _JudgedRows) -> _Judged:
     """Count the rows of a source where they are."""
     if told.groups is not None:
         raise InvalidInputError("rows that share an id need memory: give a Sample and its groups")
-    counts = count_rule(rule, source)
+    counts = source if isinstance(source, RuleCounts) else count_rule(rule, source)
     measure, sizes, tally = counts.measure, counts.sizes, counts.whole
     if not measure.plain:
         raise InvalidInputError(

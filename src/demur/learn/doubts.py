@@ -479,7 +479,6 @@ def as_json(data: dict[str, Any]) -> str:
 
 def parsed(text: str) -> Any:
     """Return the data of a JSON text."""
-
     if len(text) > LARGEST:
         raise InvalidInputError(f"the file is larger than {LARGEST:,} bytes: no learned scores")
     try:

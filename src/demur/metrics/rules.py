@@ -6,6 +6,9 @@ of a search, over the rows in memory or at some levels of a source.
 *Sources of one score.* Every metric and curve of one score needs only the distinct scores and how
 many right, wrong and OOD rows share each. Scores that are stored in 32 bits, or are rounded, have
 far fewer of these than there are rows.
+
+*Rows in cells.* What lines accept of one or two scores is counted in the cells of a histogram:
+cells on one side of a line exactly, those that it crosses as if rows were spread evenly in them.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray, takes
 from demur.core.bins import Bins, axis_for
-from demur.core.columns import ScoreColumns
+from demur.core.columns import ScoreColumns, midway
 from demur.core.points import Points
 from demur.core.program import Number, Totals
 from demur.core.sample import Sample
@@ -30,6 +33,8 @@ from demur.tuning.prepared import Prepared, as_prepared, counted, counted_plainl
 from demur.tuning.result import DIRECTION_SETS, Exact
 from demur.tuning.staircases import roc_stairs
 from demur.tuning.streamed.frontier import Aim, rules_of_source
+from demur.tuning.streamed.plan import StreamPlan, bins_for
+from demur.tuning.streamed.tune import counted_totals
 
 
 class SingleScore(NamedTuple):
@@ -359,3 +364,160 @@ def _sample(parts: list[Rows], columns: ScoreColumns) -> Sample:
         score_names=columns.names,
         confidence=columns.confidence,
     )
+
+
+class AboutAccepted(NamedTuple):
+    """What each of some lines accepts of rows in cells: ID, loss, then OOD of each set."""
+
+    masses: IntArray
+    """Shape (masses, lines)."""
+    least: IntArray
+    """What it accepts at least."""
+    most: IntArray
+    """And at most."""
+
+
+class CellTable(NamedTuple):
+    """Cells by columns of the first score and rows of the second, of which none is empty.
+
+    One score is the second; the first is 0 everywhere.
+    """
+
+    mass: IntArray
+    """Shape (masses, columns, rows)."""
+    below: IntArray
+    """Shape (masses, columns, rows + 1): what lies in the rows before."""
+    low: FloatArray
+    """Shape (2, columns, rows): no row of the cell has smaller scores."""
+    high: FloatArray
+    column_ends: FloatArray
+    """Shape (2, columns): least and largest first score."""
+    row_ends: FloatArray
+    """Shape (2, rows): least and largest second score, ascending."""
+
+    @classmethod
+    def of(cls, counted: Histogram, bins: Bins) -> CellTable:
+        """Arrange the cells of a histogram."""
+        cells = len(counted.key)
+        own = np.arange(cells) if len(bins.axes) == 1 else bins.places(counted.key)[1]
+        first = np.zeros(cells, np.int64) if len(bins.axes) == 1 else bins.places(counted.key)[0]
+        place = tuple(np.unique(one, return_inverse=True)[1].ravel() for one in (first, own))
+        shape = tuple(int(one.max(initial=-1)) + 1 for one in place)
+        masses = np.vstack([counted.id, counted.loss, counted.ood])
+        mass = np.zeros((len(masses), *shape), np.int64)
+        mass[:, place[0], place[1]] = masses
+        low, high = np.zeros((2, *shape)), np.zeros((2, *shape))
+        ends = [np.full((2, size), np.inf) for size in shape]
+        for axis, (least, most) in enumerate(zip(counted.low.T, counted.high.T, strict=True)):
+            at = axis + 2 - len(bins.axes)
+            low[at][place], high[at][place] = least, most
+            np.minimum.at(ends[at][0], place[at], least)
+            np.minimum.at(ends[at][1], place[at], -most)
+        if len(bins.axes) == 1:
+            ends[0][:] = 0.0
+        for one in ends:
+            one[1] *= -1
+        return cls(mass, _before(mass), low, high, ends[0], ends[1])
+
+    def upside_down(self) -> CellTable:
+        """Return the cells of the same rows with the second score negated."""
+        mass = self.mass[:, :, ::-1]
+        low, high = self.low[:, :, ::-1].copy(), self.high[:, :, ::-1].copy()
+        low[1], high[1] = -high[1], -low[1]
+        return CellTable(
+            mass, _before(mass), low, high, self.column_ends, -self.row_ends[::-1, ::-1]
+        )
+
+    def accepted(self, first: float, second: float, limit: float) -> tuple[FloatArray, ...]:
+        """Return masses of ``first * x + second * y <= limit``: about, at least and at most.
+
+        `second` is not negative.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            across = np.sort(first * self.column_ends, axis=0)
+            sure, possible = (
+                np.searchsorted(second * self.row_ends[k], limit - across[k], side="right")
+                if second
+                else np.where(across[k] <= limit, len(self.row_ends[k]), 0)
+                for k in (1, 0)
+            )
+        possible = np.maximum(possible, sure)
+        whole = self.below[:, np.arange(len(sure)), sure].sum(axis=1)
+        column = np.repeat(np.arange(len(sure)), possible - sure)
+        start = np.cumsum(possible - sure) - (possible - sure)
+        row = np.arange(len(column)) - np.repeat(start - sure, possible - sure)
+        share = self._shares(column, row, first, second, limit)
+        mass = self.mass[:, column, row]
+        least, most = ((mass * taken).sum(axis=1) for taken in (share >= 1, share > 0))
+        return whole + mass @ share, whole + least, whole + most
+
+    def _shares(
+        self, column: IntArray, row: IntArray, first: float, second: float, limit: float
+    ) -> FloatArray:
+        """Return which share of each cell's box is accepted."""
+        (x0, y0), (x1, y1) = self.low[:, column, row], self.high[:, column, row]
+        room = limit - np.minimum(first * x0, first * x1) - second * y0
+        wide, tall = abs(first) * (x1 - x0), second * (y1 - y0)
+        small, large = np.minimum(wide, tall), np.maximum(wide, tall)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            # The part of a rectangle below a line: a triangle less the corners that stick out.
+            corners = [np.maximum(room - side, 0.0) for side in (0.0, small, large, small + large)]
+            area = corners[0] ** 2 - corners[1] ** 2 - corners[2] ** 2 + corners[3] ** 2
+            thin = small <= 1e-6 * large
+            share = np.where(thin, room / large, area / (2 * small * large))
+        share = np.where(large > 0, share, 1.0)
+        inside = (room >= 0) & (room < small + large)
+        return np.where(inside, np.clip(share, 0.0, 1.0), (room >= 0).astype(float))
+
+
+def _before(mass: IntArray) -> IntArray:
+    return np.concatenate([np.zeros_like(mass[:, :, :1]), np.cumsum(mass, axis=2)], axis=2)
+
+
+class CountedCells:
+    """All rows of a source in cells: what lines accept of them, from one histogram.
+
+    Examples
+    --------
+    >>> from demur.sources.engines.frames import ArraySource
+    >>> rows = Sample([[0.1, 0.3], [0.2, 0.8]], [0, 1], ood_scores=[[0.5, 0.5]])
+    >>> cells = CountedCells(ArraySource(rows))
+    >>> cells.accepted(np.array([[1.0, 1.0, 0.7], [1.0, 1.0, 1.0]])).masses.tolist()
+    [[1, 2], [0, 1], [0, 1]]
+    """
+
+    def __init__(self, source: ScoreSource) -> None:
+        overview = source.overview()
+        scores = len(source.score_names)
+        plan = StreamPlan.of(overview.rows, scores, source.memory)
+        bins = bins_for(source.sample(plan.sample, seed=0), plan.bins)
+        measure = Measure.of(overview, apart=True)
+        counted = source.histogram(bins, measure)
+        self.totals = counted_totals(counted, overview, measure)
+        overview.check_counted(measure, self.totals.id, sum(self.totals.ood), self.totals.loss)
+        self.sets = overview.sets
+        self.bins = tuple(axis.bins for axis in bins.axes)
+        self.single = bool((counted.low == counted.high).all())
+        """Whether all rows of each cell have the same scores."""
+        self._table = CellTable.of(counted, bins)
+        self._upside_down: CellTable | None = None
+
+    def thresholds(self) -> FloatArray:
+        """Return the thresholds of one score between cells, at which counts are exact."""
+        low, high = self._table.row_ends
+        return np.append(midway(high[:-1], low[1:]), high[-1:])
+
+    def accepted(self, lines: FloatArray) -> AboutAccepted:
+        """Return what lines (weights and threshold) accept."""
+        found = np.zeros((3, len(self._table.mass), len(lines)))
+        for place, line in enumerate(lines.tolist()):
+            *weights, limit = line
+            first, second = weights if len(weights) == 2 else (0.0, *weights)
+            table = self._table if second >= 0 else self._flipped()
+            found[:, :, place] = table.accepted(first, abs(second), limit)
+        return AboutAccepted(*np.rint(found).astype(np.int64))
+
+    def _flipped(self) -> CellTable:
+        if self._upside_down is None:
+            self._upside_down = self._table.upside_down()
+        return self._upside_down

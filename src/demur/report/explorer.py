@@ -12,9 +12,11 @@ same rows if it shifts no value, and the threshold, by as much as the gap leaves
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +26,9 @@ from demur.core.program import Totals, at_least, at_most
 from demur.core.rates import AcceptedMasses, accepted_rows
 from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
-from demur.report.choices import all_best, widest_lines
-from demur.report.summary import Case
+from demur.metrics.rules import CountedCells
+from demur.report.choices import all_best, unbeaten, widest_lines
+from demur.report.summary import AllRows, Case, WholeRows
 from demur.tuning.frontier import PERCENT, frontier
 from demur.tuning.operating_points import Rules
 from demur.tuning.prepared import Prepared, counted, prepare
@@ -107,6 +110,43 @@ class Counts:
         return np.asarray(self.ood_sets.sum(axis=0))
 
 
+@dataclass(frozen=True, slots=True)
+class Binned:
+    """Counts that come from a histogram of all rows, and how far off they are at most."""
+
+    bins: tuple[int, ...]
+    """Of each score."""
+    tpr: float
+    """By how much the TPR of any rule may be off; that of the page's own rule is exact."""
+    fpr: float
+    loss: float
+    """The loss of accepted rows, per ID row."""
+
+    @classmethod
+    def of(cls, cells: CountedCells, found: Sequence[CellCounts]) -> Binned:
+        """Return how far the counts of rules in cells are off at most."""
+        off = np.zeros(3)
+        for one in found:
+            totals = one.counts.totals
+            unit = 2.0 ** (totals.id_exponent - totals.loss_exponent) / max(totals.id, 1)
+            most = one.off.max(axis=1, initial=0)
+            ood = max(sum(totals.ood), 1)
+            off = np.maximum(off, [most[0] / max(totals.id, 1), most[2] / ood, most[1] * unit])
+        return cls(cells.bins, *off.tolist())
+
+    @property
+    def text(self) -> str:
+        """What to say of the counts."""
+        cells = " by ".join(f"{count:,}" for count in self.bins)
+        if not max(self.tpr, self.fpr, self.loss):
+            return f"counted exactly, at the ends of {cells} bins of all rows"
+        return (
+            f"counted in a histogram of all rows with {cells} bins: no TPR is off by more than "
+            f"{self.tpr:.1g}, no FPR by {self.fpr:.1g} and no loss per ID row by {self.loss:.1g}, "
+            "and most by far less"
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Explorer:
     """Rules to choose from, and the best of them for each pair of percent bounds."""
@@ -131,6 +171,8 @@ class Explorer:
     """Whether each is the very rule that `tune` returns for its counts."""
     digits: IntArray
     """To how many digits the numbers of each rule may be rounded, so that its counts stay."""
+    binned: Binned | None = None
+    """How far counts of rules may be off, where they are those of rows in cells."""
 
     @property
     def has_ood(self) -> bool:
@@ -149,6 +191,8 @@ def explore(case: Case) -> Explorer:
     cost = _largest_cost(sample)
     if isinstance(case.rule, BoxRule):
         return _only(case, case.rule, cost)
+    if case.whole is not None and case.whole.tuned.cells is not None:
+        return _of_all_rows(case, case.whole, case.whole.tuned.cells, cost)
     prepared = prepare(sample, ood=case.ood)
     # Masses of the OOD sets apart, on the rows tuned on and on the others.
     rows = (
@@ -162,7 +206,7 @@ def explore(case: Case) -> Explorer:
         lines, cells = _candidates(case, prepared, rows, cost)
     else:
         lines = found.lines
-        cells = _cells(prepared, lines)
+        cells = _cells(count(prepared, lines))
     nothing = [1.0, *[0.0] * (sample.n_scores - 1), -np.inf]
     shown = case.rule.for_doubts(sample.columns)
     lines, cells = _with_shown(case, rows, np.vstack([lines, nothing]), cells, shown)
@@ -185,7 +229,7 @@ def explore(case: Case) -> Explorer:
 def _only(case: Case, rule: BoxRule, cost: float) -> Explorer:
     """Return a box as the one rule there is."""
     samples = [case.sample] if case.held_out is None else [case.sample, case.held_out]
-    counts = [_box_counts(rule, sample) for sample in samples]
+    counts = [_box_counts(case, rule, sample) for sample in samples]
     return Explorer(
         lines=np.array([[*rule.limits, rule.threshold]]),
         tuned=counts[0],
@@ -201,7 +245,16 @@ def _only(case: Case, rule: BoxRule, cost: float) -> Explorer:
     )
 
 
-def _box_counts(rule: BoxRule, sample: Sample) -> Counts:
+def _box_counts(case: Case, rule: BoxRule, sample: Sample) -> Counts:
+    known = case.counted(sample)
+    if known is not None:
+        tally, measure = known.whole, known.measure
+        totals = Totals(
+            *(tally.total_id, tally.total_ood, tally.total_loss),
+            *(measure.id_exponent, measure.ood_exponent, measure.loss_exponent),
+        )
+        ood = np.array(tally.ood, np.int64).reshape(-1, 1)
+        return Counts(np.array([tally.id]), np.array([tally.loss]), ood, totals)
     points = Points.of(sample, "worst")
     accepted = AcceptedMasses.of(rule, points, sample.columns)
     ood = np.array(accepted.ood, np.int64).reshape(-1, 1)
@@ -221,24 +274,132 @@ def _box_digits(rule: BoxRule, samples: Sequence[Sample]) -> int:
     return MOST
 
 
-def _cells(prepared: Prepared, lines: FloatArray) -> IntArray:
+def _of_all_rows(case: Case, whole: WholeRows, cells: CountedCells, cost: float) -> Explorer:
+    """Return rules that are best on drawn rows, by what they accept of all rows.
+
+    Of one score these are the thresholds between bins, whose counts are exact.
+    """
+    sample = case.sample
+    rows = counted(sample, "worst")
+    if sample.n_scores == 1:
+        limits = cells.thresholds()
+        lines = np.column_stack([np.ones(len(limits)), limits])
+    else:
+        prepared = prepare(sample, ood=case.ood)
+        lines, _ = _candidates(case, prepared, rows, cost, widest=False)
+    shown = case.rule.for_doubts(sample.columns)
+    nothing = [1.0, *[0.0] * (sample.n_scores - 1), -np.inf]
+    lines = np.vstack([lines, nothing, [*shown.direction, shown.threshold]])
+    found = _counted_in(whole.tuned, cells, cells.sets, lines)
+    fixed = len(lines) - 2
+    best = _best(found, fixed + 2 * case.is_choice, worst=case.worst)
+    grid = _cells(_bounded(found.take(best), worst=case.worst))
+    kept = _few_enough(np.arange(len(best)), np.unique(grid[grid >= 0]), _most_rules(case))
+    # The rule that accepts nothing and the page's own come last.
+    order = np.concatenate([best[kept][best[kept] < fixed], [fixed, fixed + 1]])
+    place = np.full(len(lines) + 1, -1)
+    place[order] = np.arange(len(order))
+    cells_of = place[np.append(best, -1)[grid]]
+    lines, counts = lines[order], found.take(order)
+    fresh = None
+    if whole.held_out is not None and whole.held_out.cells is not None:
+        fresh = _counted_in(whole.held_out, whole.held_out.cells, cells.sets, lines)
+    complete = sample.n_scores == 1 and cells.single and len(kept) == len(best)
+    return Explorer(
+        lines=np.column_stack([sample.columns.as_doubts(lines[:, :-1]) + 0.0, lines[:, -1]]),
+        tuned=counts.counts,
+        held_out=None if fresh is None else fresh.counts,
+        cells=cells_of,
+        start=len(lines) - 1,
+        worst=case.worst,
+        max_reject_cost=cost,
+        exact=not isinstance(case.search, Grid) or sample.n_scores == 1,
+        complete=complete,
+        widest=complete,
+        digits=_more_digits(formula_digits(lines, [rows]), len(rows.points.scores), whole),
+        binned=Binned.of(cells, [counts] if fresh is None else [counts, fresh]),
+    )
+
+
+def _more_digits(digits: IntArray, drawn: int, whole: WholeRows) -> IntArray:
+    """Return more digits than drawn rows ask for: all rows lie closer to a boundary."""
+    return np.minimum(
+        MOST, digits + math.ceil(math.log10(max(1.0, whole.tuned.sizes.rows / drawn))) + 1
+    )
+
+
+class CellCounts(NamedTuple):
+    """Masses of rows in cells that rules accept, about, and how far off each is at most."""
+
+    counts: Counts
+    off: IntArray
+    """Shape (3, rules): ID, loss and OOD mass."""
+
+    def take(self, rules: IntArray) -> CellCounts:
+        """Return some of the rules."""
+        c = self.counts
+        return CellCounts(
+            Counts(c.id[rules], c.loss[rules], c.ood_sets[:, rules], c.totals), self.off[:, rules]
+        )
+
+
+def _counted_in(
+    rows: AllRows, cells: CountedCells, sets: tuple[str, ...], lines: FloatArray
+) -> CellCounts:
+    """Return what lines accept of all rows, by OOD set; of the last line, the rule's, exactly."""
+    found = cells.accepted(lines)
+    parts = [part.copy() for part in found]
+    if rows.counts is not None:
+        tally = rows.counts.whole
+        own = [tally.id, tally.loss, *tally.ood]
+        for part in parts:
+            part[:, -1] = own
+    about, least, most = parts
+    off = np.maximum(about - least, most - about)
+    # A part of the rows may lack a set that others have.
+    place = [cells.sets.index(name) if name in cells.sets else -1 for name in sets]
+    none = np.zeros(len(lines), np.int64)
+    ood = np.array([about[2 + k] if k >= 0 else none for k in place], np.int64)
+    totals = replace(cells.totals, ood=tuple(cells.totals.ood[k] if k >= 0 else 0 for k in place))
+    counts = Counts(about[0], about[1], ood.reshape(len(sets), -1), totals)
+    return CellCounts(counts, np.vstack([off[:2], off[2:].sum(axis=0)]))
+
+
+def _bounded(found: CellCounts, *, worst: bool) -> Counts:
+    """Return counts with the OOD masses that bounds are about: of every set, or of all."""
+    counts = found.counts
+    if worst:
+        return counts
+    totals = replace(counts.totals, ood=(sum(counts.totals.ood),))
+    return Counts(counts.id, counts.loss, counts.ood[None], totals)
+
+
+def _best(found: CellCounts, rules: int, *, worst: bool) -> IntArray:
+    """Return which of the first rules none other beats, the best first."""
+    counts = _bounded(found, worst=worst)
+    masses = np.vstack([counts.id, counts.loss, counts.ood_sets])[:, :rules]
+    some = np.flatnonzero(counts.id[:rules])
+    return some[unbeaten(masses[:, some])]
+
+
+def _cells(counts: Counts) -> IntArray:
     """Return which of some rules, the best first, is best for each pair of percent bounds."""
-    counts, totals = count(prepared, lines), prepared.points.totals
+    totals = counts.totals
     levels = [at_least(level, totals.id, totals.id_rounding) for level in PERCENT]
     row = np.searchsorted(levels, counts.id, side="right") - 1
-    column = np.zeros(len(lines), np.int64)
+    column = np.zeros(len(counts.id), np.int64)
     for mass, total in zip(counts.ood_sets, totals.ood, strict=True):
         most = [at_most(level, total, totals.ood_rounding) for level in PERCENT]
         column = np.maximum(column, np.searchsorted(most, mass))
-    grid = np.full((101, 101), len(lines))
-    np.minimum.at(grid, (row, column), np.arange(len(lines)))
+    grid = np.full((101, 101), len(counts.id))
+    np.minimum.at(grid, (row, column), np.arange(len(counts.id)))
     grid = np.minimum.accumulate(grid[::-1], axis=0)[::-1]
     grid = np.minimum.accumulate(grid, axis=1)
-    return np.where(grid < len(lines), grid, -1)
+    return np.where(grid < len(counts.id), grid, -1)
 
 
 def _candidates(
-    case: Case, prepared: Prepared, rows: Prepared, largest_cost: float
+    case: Case, prepared: Prepared, rows: Prepared, largest_cost: float, *, widest: bool = True
 ) -> tuple[FloatArray, IntArray]:
     """Return the rules that are best for some bounds or costs, and which one each cell has.
 
@@ -265,7 +426,7 @@ def _candidates(
     kept = _few_enough(kept, np.unique(cells[cells >= 0]), _most_rules(case))
     rules = rules.take(kept)
     cells = np.where(cells < 0, -1, np.searchsorted(kept, cells))
-    if not _is_searched(case):
+    if not (widest and _is_searched(case)):
         return rules.lines, cells
     return widest_lines(case, prepared, rules, counts.ood_sets[:, kept]), cells
 

@@ -84,6 +84,7 @@ def page_data(report: Report) -> dict[str, Any]:
         "hasOod": explorer.has_ood,
         "exact": explorer.exact,
         "complete": explorer.complete,
+        "bracketed": explorer.binned is None,
         "widest": explorer.widest,
         "unmet": report.unmet is not None,
         "about": _about(report),

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from demur.core.models import Bound, Quantity, RejectionModel
-from demur.core.rates import OperatingPoint, evaluate
+from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule, rule_data
 from demur.core.wording import (
     PERCENT_SIGN,
@@ -117,12 +117,12 @@ def promises(case: Case, evidence: PromiseEvidence, held_out: Seen | None) -> Pr
     model = case.model
     _check(case, evidence)
     priors = prior_range(model, evidence.prior_range)
-    point = evaluate(case.rule, case.sample, model=model)
+    point = case.point(case.sample)
     found: list[Statement | None] = [_seen_when_tuned(case, point, priors)]
     if evidence.cross is not None:
-        found.append(_cross_validated(evidence.cross, priors))
+        found.append(_cross_validated(case, evidence.cross, priors))
     if evidence.bootstrap is not None:
-        found.append(_resampled(evidence.bootstrap))
+        found.append(_resampled(case, evidence.bootstrap))
     if held_out is not None:
         found += [_seen_held_out(case, held_out, priors), _certified(case, priors)]
     if evidence.guaranteed is not None:
@@ -163,7 +163,7 @@ def _seen_when_tuned(case: Case, point: OperatingPoint, priors: Interval | None)
     )
 
 
-def _cross_validated(cross: CrossTuning, priors: Interval | None) -> Statement:
+def _cross_validated(case: Case, cross: CrossTuning, priors: Interval | None) -> Statement:
     """Return what rules tuned on other rows do."""
     count = len(cross.folds)
     left_out = f" {cross.unable} folds had no rule and are left out." if cross.unable else ""
@@ -172,14 +172,15 @@ def _cross_validated(cross: CrossTuning, priors: Interval | None) -> Statement:
         key="cross",
         title="Expect about this on new inputs",
         source=f"{count}-fold cross-validation: every row judged by a rule tuned without it."
-        + left_out,
+        + left_out
+        + case.drawn,
         kind="estimate",
         rates={} if held_out is None else _point_rates(held_out, cross.tuned.model, priors),
         details=cross_data(cross),
     )
 
 
-def _resampled(found: Bootstrap) -> Statement:
+def _resampled(case: Case, found: Bootstrap) -> Statement:
     """Return the estimates and intervals of the bootstrap."""
     risk = found.measures["selective_risk"].optimism
     return Statement(
@@ -187,7 +188,7 @@ def _resampled(found: Bootstrap) -> Statement:
         title="… give or take this",
         source=f"{found.replicates:,} bootstrap replicates, the rule tuned anew in each; "
         f"{100 * found.confidence:g}{PERCENT_SIGN} for one rate at a time. Tuning flatters the "
-        f"selective risk by {max(risk, 0.0):.4f}.",
+        f"selective risk by {max(risk, 0.0):.4f}.{case.drawn}",
         kind="estimate",
         rates={
             RATE_NAMES[name]: Range(measure.estimate, measure.interval.low, measure.interval.high)

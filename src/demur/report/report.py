@@ -43,13 +43,14 @@ from demur.report.summary import (
     Case,
     Seen,
     StatedBound,
+    WholeRows,
     is_weighted,
     is_zero_one,
     rate_title,
     see,
     stated_bounds,
 )
-from demur.report.verdict import Caution, Judgement, cautions, verdict
+from demur.report.verdict import Caution, Judgement, cautions, resting, verdict
 from demur.tuning.result import Directions, Exact, Grid, SearchCertificate, Tuning
 
 TITLE = "When to answer"
@@ -86,6 +87,8 @@ class Report:
     """The outcome in one sentence."""
     evidence: str
     """On which rows it was seen."""
+    resting: str
+    """Which numbers are of all rows, if some were drawn; else nothing."""
     tuned: Seen
     held_out: Seen | None
     confidence: float
@@ -143,6 +146,7 @@ class Report:
         rule: Rule | None = None,
         unmet: InfeasibleError | None = None,
         learned: Learned | None = None,
+        whole: WholeRows | None = None,
         progress: Stage | None = None,
     ) -> Report:
         """Collect what is known about a tuned rule.
@@ -188,6 +192,9 @@ class Report:
         learned
             What made the scores of `sample`, if they are learned: the page says what they are, and
             the rules that it saves have them in the same file.
+        whole
+            All rows, of which `sample` and `held_out` are some: then the rates of the rule, and
+            those of all other rules, are of all of them.
         progress
             Called with the name of each stage and the share of the time that is about over.
 
@@ -206,6 +213,7 @@ class Report:
             held_out_groups=held_out_ids,
             about=rule,
             unmet=unmet,
+            whole=whole,
         )
         evidence = PromiseEvidence(cross, bootstrap, guaranteed, prior_range, prior_estimate)
         return cls.on(
@@ -255,11 +263,12 @@ class Report:
             title=title,
             rule=case.rule,
             model=case.model,
-            certificate=case.tuning.certificate,
+            certificate=case.certificate,
             verdict=verdict(case, bounds, tuned, fresh, evidence.guaranteed),
             asked=sentence(case.model, case.whose),
-            decision=_decision(case.judged, fresh or tuned),
+            decision=_decision(case, fresh or tuned),
             evidence=_evidence(case),
+            resting=resting(case, explorer),
             tuned=tuned,
             held_out=fresh,
             confidence=case.confidence,
@@ -270,7 +279,7 @@ class Report:
             rows=drawn_rows(case.sample, ids),
             comparison=comparison,
             doubtful=doubtful,
-            ood_sets=tuple(case.sample.ood_sets),
+            ood_sets=case.ood_sets,
             zero_one=is_zero_one(case.sample),
             command=case.command_line(command),
             arguments=case.python_arguments(),
@@ -339,21 +348,28 @@ def _tell_nobody(stage: str, share: float) -> None:
     """Take the place of a progress bar."""
 
 
-def _decision(sample: Sample, seen: Seen) -> str:
+def _decision(case: Case, seen: Seen) -> str:
+    sample, counts = case.judged, case.counted(case.judged)
+    n_id, n_ood = case.sizes(sample)
+    risk = float(np.average(sample.id_loss, weights=sample.id_weight))
+    if counts is not None:
+        unit = 2.0 ** (counts.measure.id_exponent - counts.measure.loss_exponent)
+        risk = counts.whole.total_loss / counts.whole.total_id * unit
     return decision(
         seen.point,
         zero_one=is_zero_one(sample),
-        risk_of_all=float(np.average(sample.id_loss, weights=sample.id_weight)),
-        id_rows=None if is_weighted(sample) else sample.n_id,
-        ood_rows=None if is_weighted(sample) else sample.n_ood,
+        risk_of_all=risk,
+        id_rows=None if is_weighted(sample) else n_id,
+        ood_rows=None if is_weighted(sample) else n_ood,
     )
 
 
 def _evidence(case: Case) -> str:
-    rows, judged = "held-out rows", case.judged
+    rows = "held-out rows"
     if case.held_out is None:
         rows = "the rows that the rule was tuned on, so optimistic"
-    return f"Seen on {rows}: {judged.n_id:,} ID and {judged.n_ood:,} OOD."
+    n_id, n_ood = case.sizes(case.judged)
+    return f"Seen on {rows}: {n_id:,} ID and {n_ood:,} OOD."
 
 
 _WIDTH = 98
@@ -366,6 +382,7 @@ def report_text(report: Report) -> str:
         report.title,
         _wrapped(f"{report.verdict.title}. {report.verdict.text}"),
         _wrapped(f"{report.decision} {report.evidence}"),
+        _wrapped(report.resting),
         f"Accept when {rule_text(report.rule, digits)}\n({report.asked})",
         _wrapped(report.about_scores),
         _point(report),
@@ -458,6 +475,7 @@ def report_data(report: Report) -> dict[str, Any]:
         "verdict": {"state": report.verdict.state, "text": report.verdict.text},
         "decision": report.decision,
         "evidence": report.evidence,
+        "rests_on": report.resting or None,
         "rule": rule_data(report.rule) | {"text": rule_text(report.rule, digits)},
         "scores": report.about_scores or None,
         "model": report.model.to_data(),
@@ -485,6 +503,7 @@ def _explorer(explorer: Explorer) -> dict[str, Any]:
         "cells": explorer.cells.tolist(),
         "start": explorer.start,
         "complete": explorer.complete,
+        "binned": None if explorer.binned is None else asdict(explorer.binned),
     }
 
 

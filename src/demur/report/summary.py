@@ -12,16 +12,39 @@ import numpy as np
 from demur.core.models import Bound, RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number
-from demur.core.rates import OperatingPoint, accepted_rows, evaluate
+from demur.core.rates import OperatingPoint, accepted_rows, evaluate, tally_point
 from demur.core.rule import BoxRule, Rule
 from demur.core.sample import POOLED_NAME, Sample
+from demur.core.source import RuleCounts, Sizes
 from demur.core.wording import RATE_NAMES, bound_sign, bound_text, value_at, whose
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.certified_rule import Certified, certify
 from demur.guarantees.intervals import Interval, clopper_pearson
 from demur.guarantees.splits import Groups, in_several_groups
-from demur.tuning.result import Directions, Exact, Grid, Tuning
+from demur.metrics.rules import CountedCells
+from demur.tuning.result import Directions, Exact, Grid, SearchCertificate, Tuning
 from demur.tuning.tune import tune
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllRows:
+    """Rows that stay where they are, of which a sample was drawn."""
+
+    sizes: Sizes
+    counts: RuleCounts | None
+    """What the rule accepts of them; None if that was not counted."""
+    cells: CountedCells | None
+    """What other rules accept of them, about; None where there are no others."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeRows:
+    """All rows, where those of a case are some that were drawn."""
+
+    tuned: AllRows
+    held_out: AllRows | None
+    certificate: SearchCertificate | None
+    """Of the rule, which was tuned on all rows; None if it was not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +66,8 @@ class Case:
     """What `tune` said of bounds that no rule meets; then the tuned rule is the nearest."""
     held_out_groups: Groups | None = None
     """What the ID and the OOD rows of `held_out` belong to, such as patients."""
+    whole: WholeRows | None = None
+    """All rows, if `sample` and `held_out` are some of them."""
 
     def __post_init__(self) -> None:
         if Points.of(self.sample, self.ood).totals != self.tuning.totals:
@@ -62,7 +87,60 @@ class Case:
     @property
     def is_optimum(self) -> bool:
         """Whether the rule is what `tune` returns for the bounds asked for."""
-        return self.about is None and self.unmet is None
+        own = self.about is None or self._of_all is not None
+        return own and self.unmet is None
+
+    @property
+    def _of_all(self) -> SearchCertificate | None:
+        return None if self.whole is None else self.whole.certificate
+
+    @property
+    def certificate(self) -> SearchCertificate:
+        """What was proven of the tuned rule."""
+        return self._of_all or self.tuning.certificate
+
+    @property
+    def searched(self) -> Rule:
+        """What the search found."""
+        return self.tuning.rule if self._of_all is None else self.rule
+
+    def all_of(self, rows: Sample) -> AllRows | None:
+        """Return all rows of which these are some; None if these are all."""
+        if self.whole is None:
+            return None
+        return self.whole.tuned if rows is self.sample else self.whole.held_out
+
+    def counted(self, rows: Sample) -> RuleCounts | None:
+        """Return what the rule accepts of all rows of which these are some, if that is known."""
+        found = self.all_of(rows)
+        return None if found is None else found.counts
+
+    def sizes(self, rows: Sample) -> tuple[int, int]:
+        """Return how many ID and OOD rows what is said of these rests on."""
+        counts = self.counted(rows)
+        if counts is None:
+            return rows.n_id, rows.n_ood
+        return counts.sizes.id_rows, sum(counts.sizes.ood_rows)
+
+    def point(self, rows: Sample) -> OperatingPoint:
+        """Return what the rule does on rows, or on all of which these are some."""
+        counts = self.counted(rows)
+        if counts is None:
+            return evaluate(self.rule, rows, model=self.model)
+        sets = counts.sizes.sets
+        return tally_point(counts.whole, counts.measure, sets, model=self.model)
+
+    @property
+    def ood_sets(self) -> tuple[str, ...]:
+        """Names of the OOD sets."""
+        return tuple(self.sample.ood_sets) if self.whole is None else self.whole.tuned.sizes.sets
+
+    @property
+    def drawn(self) -> str:
+        """What to add where something rests on drawn rows; nothing where these are all."""
+        if self.whole is None:
+            return ""
+        return f" Of {self.sample.n_id + self.sample.n_ood:,} rows drawn by a hash."
 
     @property
     def is_choice(self) -> bool:
@@ -233,14 +311,27 @@ class StatedBound:
 
 def see(case: Case, rows: Sample) -> Seen:
     """Return what the rule does on a sample, with exact intervals where there are any."""
-    point = evaluate(case.rule, rows, model=case.model)
+    point = case.point(rows)
+    id_total, ood_total = _weights(case, rows)
     return Seen(
         point=point,
         rates=_rates(case, rows, point),
-        id_total=rows.n_id if rows.id_weight is None else float(rows.id_weight.sum()),
-        ood_total=rows.n_ood if rows.ood_weight is None else float(rows.ood_weight.sum()),
+        id_total=id_total,
+        ood_total=ood_total,
         certified=_certified(case, rows),
     )
+
+
+def _weights(case: Case, rows: Sample) -> tuple[float, float]:
+    """Return the weight of all ID and all OOD rows."""
+    counts = case.counted(rows)
+    if counts is None:
+        given = (rows.n_id, rows.id_weight), (rows.n_ood, rows.ood_weight)
+        own, ood = (n if weight is None else float(weight.sum()) for n, weight in given)
+        return own, ood
+    tally, measure = counts.whole, counts.measure
+    own = math.ldexp(tally.total_id, -measure.id_exponent)
+    return own, math.ldexp(sum(tally.total_ood), -measure.ood_exponent)
 
 
 def part_name(bound: Bound) -> str:
@@ -280,7 +371,18 @@ def certify_on(
     """Return bounds that hold together, or None for weighted rows and random rules."""
     if is_weighted(rows) or case.rule.tau != 1:
         return None
-    groups = case.groups_of(rows)
+    groups, counts = case.groups_of(rows), case.counted(rows)
+    if counts is not None and counts.measure.plain:
+        return certify(
+            case.rule,
+            counts,
+            confidence=case.confidence,
+            model=_certifiable(case, rows, counts.sizes.groups),
+            ood_prior=ood_prior,
+            sides=sides,
+            allow_tuning_rows=True,
+        )
+    known = () if groups is not None and in_several_groups(rows, groups) else rows.groups
     if not case.knows_loss(rows):
         # Without a largest possible loss only the acceptance of rows can be bounded.
         rows = Sample(
@@ -295,7 +397,7 @@ def certify_on(
         case.rule,
         rows,
         confidence=case.confidence,
-        model=_certifiable(case, rows, groups),
+        model=_certifiable(case, rows, known),
         ood_prior=ood_prior,
         max_loss=case.max_loss,
         sides=sides,
@@ -306,9 +408,11 @@ def certify_on(
     )
 
 
-def _certifiable(case: Case, rows: Sample, ids: Groups | None) -> RejectionModel:
-    """Return the model without bounds on groups that these rows can prove nothing of."""
-    known = () if ids is not None and in_several_groups(rows, ids) else rows.groups
+def _certifiable(case: Case, rows: Sample, known: tuple[str, ...]) -> RejectionModel:
+    """Return the model without bounds on groups that these rows can prove nothing of.
+
+    `known` are the groups they may prove something of.
+    """
     model = case.asked
     for bound in model.bounds:
         unknown_loss = bound.quantity == "selective_risk" and not case.knows_loss(rows)
@@ -328,13 +432,15 @@ def _certified(case: Case, rows: Sample) -> dict[str, bool]:
 def _rates(case: Case, rows: Sample, point: OperatingPoint) -> dict[str, Rate]:
     found = certify_on(case, rows, sides="two")
     tpr, fpr = (None, None) if found is None else (found.tpr, found.fpr)
-    rates = {"TPR": _share(point.accepted_id, rows.n_id, point.tpr, tpr)}
-    if rows.n_ood:
-        rates["FPR"] = _share(point.accepted_ood, rows.n_ood, point.fpr, fpr)
+    n_id, n_ood = case.sizes(rows)
+    rates = {"TPR": _share(point.accepted_id, n_id, point.tpr, tpr)}
+    if n_ood:
+        rates["FPR"] = _share(point.accepted_ood, n_ood, point.fpr, fpr)
         if case.worst:
             # What is certified then is the FPR of the worst set.
             rates["FPR"] = replace(rates["FPR"], interval=None)
-        if list(rows.ood_sets) != [POOLED_NAME]:
+        counts = case.counted(rows)
+        if list(rows.ood_sets if counts is None else counts.sizes.sets) != [POOLED_NAME]:
             rates |= _fpr_by_set(case, rows, point)
     if case.worst:
         rates[WORST_FPR] = Rate(max(point.fpr_by_set.values()), fpr)
@@ -391,12 +497,23 @@ def _share(hits: float, trials: float, value: float, interval: Interval | None) 
 
 def _fpr_by_set(case: Case, rows: Sample, point: OperatingPoint) -> dict[str, Rate]:
     rates = {}
-    for name, part in rows.ood_sets.items():
+    for name, (accepted, trials) in _accepted_of_sets(case, rows).items():
         interval = None
         # Rows that share an id are no independent trials.
-        if not is_weighted(rows) and part.stop > part.start and case.groups_of(rows) is None:
-            accepted = int(accepted_rows(case.rule, rows)[1][part].sum())
-            trials = part.stop - part.start
+        if not is_weighted(rows) and trials and case.groups_of(rows) is None:
             interval = clopper_pearson(accepted, trials, confidence=case.confidence)
         rates[f"FPR of {name}"] = Rate(point.fpr_by_set.get(name, math.nan), interval)
     return rates
+
+
+def _accepted_of_sets(case: Case, rows: Sample) -> dict[str, tuple[int, int]]:
+    """Return how many rows of each OOD set are accepted, each counting once, and of how many."""
+    counts = case.counted(rows)
+    if counts is not None:
+        accepted = zip(counts.whole.ood, counts.sizes.ood_rows, strict=True)
+        return dict(zip(counts.sizes.sets, accepted, strict=True))
+    taken = accepted_rows(case.rule, rows)[1]
+    return {
+        name: (int(taken[part].sum()), part.stop - part.start)
+        for name, part in rows.ood_sets.items()
+    }

@@ -12,6 +12,7 @@ from typing import Literal
 
 from demur.core.models import ROUNDING, RejectionModel
 from demur.core.program import Number
+from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.wording import ONLY_THESE_OOD, PERCENT_SIGN, amount, bound_sign, number
 from demur.errors import InfeasibleError
@@ -19,7 +20,7 @@ from demur.guarantees.certified_tuning import CertifiedTuning
 from demur.guarantees.intervals import miss, sidak
 from demur.report.explorer import Explorer, bounded_fpr
 from demur.report.summary import Case, Rate, Seen, StatedBound, is_weighted, is_zero_one
-from demur.tuning.result import Directions, Exact, Grid, Shape, Tuning
+from demur.tuning.result import Directions, Exact, Grid, SearchCertificate, Shape, Tuning
 from demur.tuning.tune import tune
 
 State = Literal["proven", "seen", "missed", "unmet"]
@@ -99,8 +100,8 @@ def _together(states: dict[str, State | None], kind: str) -> str:
 
 
 def _rows_text(case: Case) -> str:
-    judged = case.judged
-    rows = f"{judged.n_id:,} ID" + (f" and {judged.n_ood:,} OOD" if judged.n_ood else "")
+    n_id, n_ood = case.sizes(case.judged)
+    rows = f"{n_id:,} ID" + (f" and {n_ood:,} OOD" if n_ood else "")
     if case.held_out is not None:
         return f"{rows} held-out rows"
     return f"the {rows} rows the rule was tuned on"
@@ -190,8 +191,8 @@ def cautions(
         *_on_the_bound(tuned, bounds),
         *_missed(held_out, bounds),
         *_apart(tuned, held_out, case.confidence),
-        *_search(case.tuning),
-        *_unused_score(case.tuning),
+        *_search(case.certificate),
+        *_unused_score(case.searched),
         *_optimistic(held_out),
     ]
     notes = [*_unproven(held_out, case.confidence), *_limits(case)]
@@ -199,6 +200,26 @@ def cautions(
         *(Caution("warning", text) for text in warnings),
         *(Caution("note", text) for text in notes),
     ]
+
+
+def resting(case: Case, explorer: Explorer) -> str:
+    """Say which numbers are of all rows, where some were drawn; nothing where none were."""
+    if case.whole is None:
+        return ""
+    parts = [case.whole.tuned, case.whole.held_out]
+    total = sum(part.sizes.rows for part in parts if part is not None)
+    samples = [sample for sample in (case.sample, case.held_out) if sample is not None]
+    drawn = sum(sample.n_id + sample.n_ood for sample in samples)
+    own = f"The rule is the best for all rows, and its rates are those of all {total:,}."
+    if case.unmet is not None:
+        own = f"That no rule meets the bounds is true of all {total:,} rows; the one shown is the "
+        own += "nearest on drawn rows, and its rates are those of these."
+    if explorer.binned is not None:
+        own += f" Those of the other rules are {explorer.binned.text}."
+    return (
+        f"{own} The choice of other rules, marks and outlines in plots, methods compared and "
+        f"whatever is tuned anew rest on {drawn:,} of these rows, drawn by a hash."
+    )
 
 
 def _optimistic(held_out: Seen | None) -> list[str]:
@@ -235,13 +256,13 @@ def _limits(case: Case) -> list[str]:
 
 
 def _few_rows(case: Case, judged: Seen) -> list[str]:
-    if case.sample.n_ood == 0:
+    if case.sizes(case.sample)[1] == 0:
         return ["There are no OOD rows: nothing is known about foreign inputs."]
     return [*_few_ood(case), *_few_errors(case.sample, judged)]
 
 
 def _few_ood(case: Case) -> list[str]:
-    count, bound = case.sample.n_ood, case.model.bound("fpr")
+    count, bound = case.sizes(case.sample)[1], case.model.bound("fpr")
     allowed = math.inf if bound is None else float(bound.share) * count
     if count < _FEW_OOD:
         return [f"Few OOD rows: {count} to tune on. The FPR is known only roughly."]
@@ -369,8 +390,8 @@ def _fisher(one: tuple[int, int], other: tuple[int, int]) -> float:
     return float(fisher_exact(table).pvalue)
 
 
-def _search(tuning: Tuning) -> list[str]:
-    status = tuning.certificate.status
+def _search(certificate: SearchCertificate) -> list[str]:
+    status = certificate.status
     if status == "grid":
         return ["Only a grid of angles was searched: a better rule may exist."]
     if status in ("gap", "budget"):
@@ -380,9 +401,9 @@ def _search(tuning: Tuning) -> list[str]:
     return []
 
 
-def _unused_score(tuning: Tuning) -> list[str]:
-    direction = tuning.rule.direction
-    if len(direction) == 2 and 0 in direction and tuning.rule.threshold > -math.inf:
+def _unused_score(rule: Rule) -> list[str]:
+    direction = rule.direction
+    if len(direction) == 2 and 0 in direction and rule.threshold > -math.inf:
         which = "second" if direction[1] == 0 else "first"
         return [f"The rule does not use the {which} score: the other one alone does as well."]
     return []

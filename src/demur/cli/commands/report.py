@@ -71,6 +71,7 @@ from demur.guarantees.prior import PriorEstimate, estimate_prior
 from demur.guarantees.splits import Groups
 from demur.report import Report
 from demur.report.promises import PromiseEvidence
+from demur.report.summary import WholeRows
 from demur.tuning.result import Tuning
 
 
@@ -290,10 +291,12 @@ def command(
     work: Mapping[str, Any] = {}
     found: StreamTuning | None = None
     out_of_reach: InfeasibleError | None = None
-    drawn: str | None = None
+    whole: WholeRows | None = None
     # What needs all rows in memory takes what it takes.
-    whole = options.compare or per_id is not None or (promise.guarantee and split.group)
-    streams = engine.streams(data, folders=False, row_bytes=ROW_BYTES if whole else PAGE_ROW_BYTES)
+    in_memory = options.compare or per_id is not None or (promise.guarantee and split.group)
+    streams = engine.streams(
+        data, folders=False, row_bytes=ROW_BYTES if in_memory else PAGE_ROW_BYTES
+    )
     if streams:
         refuse_in_stream({"--compare": options.compare or None, "--per-id": per_id})
         refuse_in_stream({"--id beside --guarantee": promise.guarantee and split.group})
@@ -302,7 +305,7 @@ def command(
             found = tune_stream(engine, data, scores, confidence, asked, model, search, split)
         except InfeasibleError as error:
             out_of_reach = error
-        brought, drawn = page_rows(engine, data, scores, confidence, split, found)
+        brought, whole = page_rows(engine, data, scores, confidence, split, found)
         rows, held = brought.rows, brought.held
         work = brought.work if found is None else added_work(found.work, brought.work)
         listed = None
@@ -345,8 +348,8 @@ def command(
         held_out_ids=None if held is None else rows.ids(listed, ~held),
         command=command_line(data, names, confidence, split),
         unmet=unmet,
-        rule=found.tuned.rule if found is not None and drawn is not None else None,
-        drawn=drawn,
+        rule=found.tuned.rule if found is not None and whole is not None else None,
+        whole=whole,
     )
     report = write_page(train, test, tuning, search=search, contents=contents, path=out.path)
     if out.on_stdout:
@@ -368,4 +371,5 @@ def _result(report: Report, out: OutputOptions) -> Result:
         return Result([Section([report.to_text().removesuffix("\n")])], {})
     cautions = [f"{one.level.capitalize()}: {one.text}" for one in report.cautions]
     place = [] if out.path is None else [f"The report is in {out.path}."]
-    return Result([Section([report.decision, *cautions, *place])], {})
+    rests = [report.resting] if report.resting else []
+    return Result([Section([report.decision, *rests, *cautions, *place])], {})

@@ -266,7 +266,7 @@ def _page_of_stream(
     path: str,
 ) -> None:
     """Write the page about a rule tuned on all rows, from those that memory holds."""
-    brought, drawn = page_rows(engine, data, scores, confidence, split, found)
+    brought, whole = page_rows(engine, data, scores, confidence, split, found)
     rows, held = brought.rows, brought.held
     train, test = rows.split(scores, held)
     near, _ = tune_or_nearest(train, found.tuned.model, search, as_json=False)
@@ -274,7 +274,7 @@ def _page_of_stream(
         title=page_title(data),
         command=command_line(data, scores, confidence, split),
         rule=found.tuned.rule,
-        drawn=drawn,
+        whole=whole,
     )
     write_page(train, test, near, search=search, contents=contents, path=path)
     note(f"the report is in {path}")

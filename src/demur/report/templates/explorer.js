@@ -119,7 +119,7 @@ class Explorer {
       const of = this.data.exact ? "Exact optimum" : "Best on the grid of angles";
       return `${of} for ${askedText(this.mode, this.asked.values, this.book.worst)}${this.data.widest ? ": the rule that demur tune returns." : ", by its counts: demur tune puts its boundary into the widest gap."}`;
     }
-    const least = this.leastRisk();
+    const least = this.data.bracketed ? this.leastRisk() : null;
     const size = this.book.size.toLocaleString("en");
     const bracket = least === null ? "" : least >= 0 && this.book.order(least, shown) === 0
       ? " No rule has less risk." : ` No rule has less risk than ${this.riskText(this.book.tuned.risk(least))}.`;

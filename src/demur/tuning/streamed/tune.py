@@ -288,7 +288,7 @@ class Streamed:
         strips = [strip for hint in hints for strip in hint.strips]
         bins = bins_for(drawn, self.plan.bins)
         counted = source.histogram(bins, self.measure, strips=strips)
-        totals = _totals(counted, self.overview, self.measure)
+        totals = counted_totals(counted, self.overview, self.measure)
         self.totals = replace(totals, pooled=ood == "pooled" and len(totals.ood) > 1)
         self._profiles = counted.profiles
         self.grid = grid_of(counted, bins, 0)
@@ -466,7 +466,8 @@ def _by_signs(directions: Sequence[Direction]) -> dict[Signs, list[Direction]]:
     return found
 
 
-def _totals(counted: Histogram, overview: Overview, measure: Measure) -> Totals:
+def counted_totals(counted: Histogram, overview: Overview, measure: Measure) -> Totals:
+    """Return the masses of all rows, those with infinite scores included."""
     ood_rows, columns = sum(overview.ood_rows), 2 + measure.columns
     parts = [counted.id, counted.loss, *counted.ood]
     parts += [] if counted.groups is None else list(counted.groups)
