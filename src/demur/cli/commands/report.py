@@ -276,8 +276,8 @@ def command(
     The page is one file that works offline: the decision, its numbers with intervals, what to
     beware of, what can be promised, and an explorer of all other bounds. Exit code 3: no rule
     meets the bounds; with -o the page shows what is attainable, and the rule that comes nearest.
-    Of more rows than fit in --memory, the rule is that of all, and the page is drawn from 100,000,
-    chosen by a hash.
+    Of more rows than fit in --memory, the rule and its rates are of all, other rules are counted
+    in a histogram of all, and what else there is rests on 100,000, drawn by a hash; it says so.
     """
     if like is not None:
         saved = SavedRule.load(like, scores, confidence)
