@@ -107,3 +107,29 @@ def test_losses_that_are_not_errors_have_no_oscr(tmp_path):
         "AUPR",
         "FPR@TPR(0.95)",
     ]
+
+
+def test_rows_that_stay_where_they_are_have_graded_losses_and_sets(tmp_path):
+    table = make_table()
+    graded = table["is_wrong"].to_numpy() * 0.25
+    place = table.column_names.index("is_wrong")
+    write_table(table.set_column(place, "is_wrong", [graded]), tmp_path / "s.parquet")
+    asked = ["compare", "s.parquet", *SCORES, *COLUMNS, "--ood", "set", *BOUNDS, "--json"]
+    here, there = (
+        json.loads(run(tmp_path, *asked, "--engine", engine).stdout)["results"]
+        for engine in ("memory", "duckdb")
+    )
+    assert len(here) == len(there) == 9
+    for one, other in zip(here, there, strict=True):
+        assert one["scores"] == other["scores"] and one["ood"] == other["ood"]
+        for name, value in one["metrics"].items():
+            assert other["metrics"][name] == pytest.approx(value, abs=1e-9), name
+
+
+def test_a_missing_column_of_ids_is_named_by_its_option(tmp_path):
+    write_table(make_table(), tmp_path / "s.parquet")
+    asked = ["compare", "s.parquet", *SCORES, *COLUMNS, "--ood", "set", *BOUNDS, "--id", "nobody"]
+    for engine in ("memory", "duckdb"):
+        done = run(tmp_path, *asked, "--replicates", "3", "--engine", engine)
+        assert done.returncode == 2 and "--id" in done.stderr, done.stderr
+        assert "key:" not in done.stderr and "nobody" in done.stderr

@@ -69,6 +69,23 @@ def test_one_set_and_single_scores_equal_memory(engine):
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name not in SLOW])
+def test_one_set_of_graded_losses_equals_memory(engine):
+    table = random_table(0)
+    graded = np.random.default_rng(9).random(len(table)) * table["loss"].to_numpy()
+    table = table.set_column(table.column_names.index("loss"), "loss", pa.array(graded))
+    with ENGINES[engine]() as source_of:
+        for scores in (("a",), ("a", "b")):
+            sample = sample_of(table, list(scores))
+            source = source_of(table, Roles(scores, loss="loss", ood="set"))
+            for model in MODELS[:2]:
+                here, there = sample.for_ood("near"), OneSetSource(source, "near")
+                assert value(there, model) == value(here, model)
+            if len(scores) == 1:
+                area = metrics.auroc(counted_rows(there).sample)
+                assert area == pytest.approx(metrics.auroc(here), abs=1e-12)
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name not in SLOW])
 def test_two_methods_are_compared_alike(engine):
     table, model = random_table(0), dm.TprFprModel(0.6, 0.6)
     samples = [sample_of(table, list(scores)) for scores in ("a", "ab")]
@@ -154,8 +171,10 @@ def test_what_cannot_be_compared_is_refused():
     with pytest.raises(dm.InvalidInputError, match="no OOD set is called 'x'"):
         OneSetSource(one, "x")
     graded = dm.Sample([0.1, 0.2], [0.5, 0.1], {"p": [0.3], "q": [0.4]})
-    with pytest.raises(dm.InvalidInputError, match="losses must be 0 and 1"):
-        OneSetSource(ArraySource(graded), "p")
+    weights = {"id_weight": [1, 2], "ood_weight": {"p": [0.5], "q": [1]}}
+    weighted = dm.Sample([0.1, 0.2], [0, 1], {"p": [0.3], "q": [0.4]}, **weights)
+    with pytest.raises(dm.InvalidInputError, match="without weights"):
+        OneSetSource(ArraySource(weighted), "p")
     with pytest.raises(dm.InvalidInputError, match="losses are 0 and 1"):
         binned_rows(ArraySource(graded))
     infinite = dm.Sample([[0.1, np.inf], [0.2, 0.1]], [0, 1], [[1, 1], [2, 2]])

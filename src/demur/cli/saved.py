@@ -289,7 +289,7 @@ def opened(
         raise click.UsageError("--scores is needed: the columns of the scores")
     if len(scores) > 2:
         raise click.UsageError(f"--scores {','.join(scores)}: a rule takes one or two scores")
-    with dask_cluster(engine.engine):
+    with dask_cluster(engine.engine), _named_by_options():
         source: Any = open_source(
             data.data,
             scores,
@@ -314,6 +314,18 @@ def opened(
         finally:
             if hasattr(source, "close"):
                 source.close()
+
+
+@contextmanager
+def _named_by_options() -> Iterator[None]:
+    """Name the column of ids by the option that gives it, where a source calls it `key`."""
+    try:
+        yield
+    except InvalidInputError as error:
+        said = str(error)
+        if not said.startswith("key:"):
+            raise
+        raise InvalidInputError(f"--id{said.removeprefix('key')}") from None
 
 
 def work_data(source: ScoreSource) -> dict[str, Any]:

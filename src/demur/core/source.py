@@ -466,18 +466,19 @@ class ScoreSource(Protocol):
 class OneSetSource:
     """The ID rows of a source and the rows of one of its OOD sets; see `Sample.for_ood`.
 
-    Rows must be without weights, with losses of 0 and 1: what was counted of all sets, told apart,
-    then tells what there is of one.
+    Rows must be without weights: what was counted of all sets, told apart, then tells what there is
+    of one.
     """
 
     def __init__(self, source: ScoreSource, name: str) -> None:
         seen = source.overview()
         if name not in seen.sets:
             raise InvalidInputError(f"no OOD set is called {name!r}; there are {sorted(seen.sets)}")
-        if not seen.plain:
+        sums = Sum(float(seen.id_rows), True), Sum(float(sum(seen.ood_rows)), True)
+        if (seen.id, seen.ood) != sums:
             raise InvalidInputError(
-                "one OOD set of a source is told from the others by counts: losses must be 0 and "
-                "1 and rows without weights; others need a Sample (--engine memory)"
+                "one OOD set of a source is told from the others by counts, so rows must be "
+                "without weights; others need a Sample (--engine memory)"
             )
         self._source, self._seen, self._place = source, seen, seen.sets.index(name)
         self.work: Work | None = getattr(source, "work", None)
@@ -570,7 +571,7 @@ class OneSetSource:
         }
 
     def _apart(self, measure: Measure) -> Measure:
-        """Return the measure of all sets; masses of plain rows are 0 and 1 in any."""
+        """Return the measure of all sets; masses of rows without weights are 0 and 1 in any."""
         return replace(measure, sets=self._seen.sets)
 
     def _of_set(self, masses: tuple[int, ...]) -> tuple[int, ...]:
