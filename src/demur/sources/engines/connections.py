@@ -5,9 +5,10 @@ The only place that imports SQLAlchemy.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import import_module
@@ -110,6 +111,17 @@ class Database:
                 columns = _joined(cursor, len(names))
         return dict(zip(names, columns, strict=True))
 
+    def tells_md5(self) -> bool:
+        """Return whether MD5 is to be had; SQLite is taught it, where its connection can be."""
+        query = "SELECT MD5('') AS q_mark"
+        with suppress(DemurError):
+            return str(self.select(query)["mark"][0]) == _MD5_OF_NOTHING
+        teach = getattr(self.connection, "create_function", None)
+        if self.dialect != "sqlite" or teach is None:
+            return False
+        teach("MD5", 1, _md5, deterministic=True)
+        return True
+
     def tables(self) -> list[str]:
         """Return tables and views that the user sees; those of the usual schema by name alone."""
         if self._end is not None:
@@ -141,6 +153,15 @@ class Database:
     def _told(self, error: Exception) -> InvalidInputError:
         words = " ".join(str(error).split())[:1000] or type(error).__name__
         return InvalidInputError(f"{_NAMES[self.dialect]}: {words}")
+
+
+def _md5(text: Any) -> str | None:
+    if text is None:
+        return None
+    return hashlib.md5(str(text).encode(), usedforsecurity=False).hexdigest()
+
+
+_MD5_OF_NOTHING = _md5("")
 
 
 def _package(data: Any) -> str:

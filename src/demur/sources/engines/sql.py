@@ -204,7 +204,8 @@ class SqlSource(BaseSource):
             raise InvalidInputError(
                 f"key: column {key!r} holds {kinds[key]}: ids must be numbers or text"
             )
-        if key is not None and kinds[key] == "text" and not DIALECTS[self.engine].has_md5:
+        is_text = key is not None and kinds[key] == "text"
+        if is_text and not (DIALECTS[self.engine].has_md5 or self._database.tells_md5()):
             raise InvalidInputError(
                 f"key: column {key!r} is text, of which {self.engine} has no MD5 to draw rows by: "
                 "give a column of numbers, or read the rows into memory (--engine memory)"
