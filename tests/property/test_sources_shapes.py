@@ -19,21 +19,32 @@ from demur.tuning.streamed.tune import tune_source
 N = 60_000
 
 
-def rows(seed, shape):
+def rows(seed, shape, n=N):
     rng = np.random.default_rng(seed)
-    ood = rng.random(N) < 0.4
-    wrong = (rng.random(N) < 0.15) & ~ood
+    ood = rng.random(n) < 0.4
+    wrong = (rng.random(n) < 0.15) & ~ood
     noise = {
-        "cauchy": lambda: rng.standard_cauchy(N),
-        "normal": lambda: rng.normal(size=N),
-        "decades": lambda: rng.normal(size=N),
-        "tangents": lambda: rng.normal(size=N),
+        "cauchy": lambda: rng.standard_cauchy(n),
+        "normal": lambda: rng.normal(size=n),
+        "decades": lambda: rng.normal(size=n),
+        "tangents": lambda: rng.normal(size=n),
+        "atoms": lambda: rng.normal(size=n),
+        "flat": lambda: rng.normal(size=n),
     }[shape]
     scores = np.column_stack([noise() + wrong + 0.5 * ood, noise() + 1.5 * ood])
     if shape == "decades":
         scores = np.exp(6 * scores)
     if shape == "tangents":
         scores = np.tan(np.pi * (np.clip(ndtr(scores), 1e-12, 1 - 1e-12) - 0.5))
+    if shape == "atoms":
+        # Saturated scores: an atom at the least value, and a tail.
+        far = np.maximum(scores[:, 1], -0.5)
+        scores = np.column_stack([np.expm1(4 * np.maximum(scores[:, 0], 0.2)), far])
+    if shape == "flat":
+        # Atoms that tell nothing: many rules are nearly as good as the best.
+        risk = np.where(rng.random(n) < 0.6, 0.0, np.exp(3 * scores[:, 0]))
+        far = np.where(rng.random(n) < 0.3 - 0.2 * ood, -1.0, scores[:, 1])
+        scores = np.column_stack([risk, far])
     return dm.Sample(scores[~ood], wrong[~ood].astype(float), scores[ood])
 
 
@@ -47,6 +58,28 @@ def test_tails_fetch_no_more_than_other_rows(shape, bounds):
     )
     # So few rows make few bins, and a boundary crosses many of these.
     assert source.work.fetched < 0.4 * N
+
+
+@pytest.mark.parametrize("shape", ["atoms", "flat"])
+@pytest.mark.parametrize("bounds", [(0.7, 0.6), (0.7, 0.42), (0.99, 0.01)])
+def test_atoms_are_accepted_or_not(shape, bounds):
+    """A point that many rows share is no doubt of a search, whichever side it is on."""
+    sample, model = rows(0, shape), dm.TprFprModel(*bounds)
+    source = ArraySource(sample)
+    check_against_memory(
+        sample, lambda: dm.tune(source, model), model, directions=None, ood="pooled"
+    )
+    # Where no boundary is much better than others, many are looked at.
+    assert source.work.fetched < 0.7 * N
+
+
+@pytest.mark.parametrize("shape", ["cauchy", "decades"])
+def test_a_twentieth_of_many_rows_is_fetched(shape):
+    n = 4_000_000
+    sample, model = rows(0, shape, n), dm.TprFprModel(0.7, 0.42)
+    source = ArraySource(sample)
+    assert dm.tune(source, model).point == dm.tune(sample, model).point
+    assert source.work.fetched <= 0.05 * n
 
 
 def constant(seed, *, scores=2):

@@ -170,7 +170,8 @@ def _strips_in(
 def _reach(zones: Sequence[Zone], t: float) -> tuple[float, float]:
     """Return the least and the largest threshold of the zones in a direction, or near it."""
     apart = [max(zone.t[0] - t, t - zone.t[1], 0.0) for zone in zones]
-    near = [zone for zone, far in zip(zones, apart, strict=True) if far <= min(apart)]
+    least = min(apart)
+    near = [zone for zone, far in zip(zones, apart, strict=True) if far <= least]
     return min(min(zone.low) for zone in near), max(max(zone.high) for zone in near)
 
 

@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 # Crossing rows of a box, relative to those of a half-plane in its middle, that end its cutting;
 # from one round of the search to the next. What a round leaves uncut is all that the next looks at:
 # a budget that ends amid a round costs what it might have left out, not what others did.
-ROUNDS = (80.0, 20.0, 5.0, 2.0)
+ROUNDS = (400.0, 200.0, 80.0, 20.0, 5.0, 2.0)
 # Shares of all rows that it is not worth to avoid fetching, for a single box, in these rounds.
-FEW = (1 / 250, 1 / 1000, 0.0, 0.0)
+FEW = (1 / 16, 1 / 64, 1 / 250, 1 / 1000, 0.0, 0.0)
 # How often the budget of boxes a search may take as long as plenty of rows would be fetched.
 LONGER = 10
 # The same for a box that would survive in part only.
@@ -74,6 +74,9 @@ _DEEPEST = 64
 _COARSE = 0.5
 # Items of a box by which it is cut.
 _LOOKED_AT = 500
+# Part of what crosses a box above which a single point is heavy, and how many of them are tried.
+_HEAVY = 0.05
+_TRIED = 3
 
 
 class BoxJudge:
@@ -208,6 +211,12 @@ class Lines:
             (low, high) if sign > 0 else (-high, -low)
             for low, high, sign in zip(pyramid.low, pyramid.high, signs, strict=True)
         ]
+        self.typical = [self._middle(low) for low, _ in self._ranges]
+        """A score in the middle of all rows, times the sign."""
+
+    def _middle(self, scores: FloatArray) -> float:
+        cells = slice(0, self.pyramid.cells, 1 + self.pyramid.cells // _LOOKED_AT**2)
+        return _ranked(scores[cells], self.pyramid.wanted[cells], (0.5,))[0]
 
     def root(self, chart: int) -> Zone:
         """Return the zone of all half-planes of a chart."""
@@ -304,7 +313,7 @@ class Survey:
             box = self._opened(stack.pop(), _COARSE)
             self.boxes += 1
             *crossing, rows = box.part.mass.sum(axis=1)
-            if not self._bound.alive(box.accepted, np.array(crossing)):
+            if not self._hopeful(box.accepted, np.array(crossing), box.part):
                 continue
             parts: Sequence[Zone] = ()
             if self.boxes < self._budget and not self._done(box, int(rows)):
@@ -350,27 +359,56 @@ class Survey:
         if rows > self._enough * least:
             return False
         below = part.mass[:-1].take(np.flatnonzero(inside), axis=1).sum(axis=1)
-        return self._bound.alive(box.accepted + below, np.array(there))
+        return self._hopeful(
+            box.accepted + below, np.array(there), part.take(np.flatnonzero(crossing))
+        )
+
+    def _hopeful(self, accepted: IntArray, crossing: IntArray, part: Items) -> bool:
+        """Return whether something in a box with these masses may be as good as the best known.
+
+        What is a single point is accepted or not: heavy ones are tried either way.
+        """
+        if not self._bound.alive(accepted, crossing):
+            return False
+        points = np.flatnonzero((part.items < self.pyramid.cells) & (part.mass[-1] == 0))
+        if len(points) == 0:
+            return True
+        mass = part.mass[:-1].take(points, axis=1)
+        share = (mass / np.maximum(crossing, 1)[:, None]).max(axis=0)
+        heavy = np.argsort(-share)[:_TRIED]
+        return self._either_way(accepted, crossing, mass[:, heavy[share[heavy] > _HEAVY]].T)
+
+    def _either_way(self, accepted: IntArray, crossing: IntArray, points: IntArray) -> bool:
+        if len(points) == 0:
+            return True
+        rest = crossing - points[0]
+        return any(
+            self._bound.alive(start, rest) and self._either_way(start, rest, points[1:])
+            for start in (accepted, accepted + points[0])
+        )
 
     def _halves(self, box: _DualBox) -> Sequence[Zone]:
-        """Cut a box in t where its lines drift apart, otherwise along them.
+        """Cut a box in t where its lines drift apart, otherwise between edges of its items.
 
-        Ranks decide, not means: a few rows far out must not tell where all others are cut.
+        Ranks decide, not means: a few rows far out must not tell where all others are cut. Items
+        that reach beyond the box on both sides cross whatever is cut off, and do not count.
         """
         zone = box.zone
         first, last, first_w, last_w, _ = box.part.line
         # Some hundred items tell enough.
         some = slice(None, None, 1 + len(first) // _LOOKED_AT)
         rows = box.part.mass[-1, some]
-        slope = (first_w[some] + last_w[some]) / 2
+        # Most rows of an item are at its inner end where tails are long.
+        slope = np.clip(self._lines.typical[1 - zone.chart], first_w[some], last_w[some])
         width = zone.t[1] - zone.t[0]
         least, lean, most = _ranked(slope, rows, (0.02, 0.5, 0.98))
         drift = width * (most - least) + abs(width * lean - zone.tilt)
         if drift > zone.height:
             return cut_t(zone, zone.height / drift)
-        value = (first[some] + last[some]) / 2 + sum(zone.t) / 2 * slope
-        (middle,) = _ranked(value, rows, (0.5,))
-        middle = float(np.clip(middle, sum(zone.low) / 2, sum(zone.high) / 2))
+        t, ends = sum(zone.t) / 2, (sum(zone.low) / 2, sum(zone.high) / 2)
+        edges = np.concatenate([first[some] + t * first_w[some], last[some] + t * last_w[some]])
+        within = (edges > ends[0]) & (edges < ends[1])
+        middle = _between(edges[within], np.tile(rows, 2)[within], ends)
         return cut_v(zone, lean * width, middle)
 
 
@@ -380,6 +418,15 @@ def _ranked(values: FloatArray, rows: IntArray, shares: Sequence[float]) -> list
     total = np.cumsum(rows[order] + 1)
     places = np.searchsorted(total, np.array(shares) * total[-1])
     return [float(value) for value in values[order[np.minimum(places, len(order) - 1)]]]
+
+
+def _between(edges: FloatArray, rows: IntArray, ends: tuple[float, float]) -> float:
+    """Return a place between the edges of half of the rows and the next ones."""
+    if len(edges) == 0:
+        return sum(ends) / 2
+    (half,) = _ranked(edges, rows, (0.5,))
+    after = edges[edges > half]
+    return (half + float(after.min() if len(after) else ends[1])) / 2
 
 
 def survey(lines: Lines, bound: BoxJudge, zones: list[Zone], plan: StreamPlan) -> Survey:
