@@ -295,3 +295,36 @@ def test_flags_name_the_same_groups_on_every_engine(tmp_path, kind):
     groups = [one["tuned"]["tpr_by_group"] for one in found]
     assert set(groups[0]) == {"0", "1"} and groups[0]["1"] >= 0.6
     assert groups[0] == groups[1] == groups[2]
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "dask"])
+def test_every_command_tells_the_work_of_an_engine(lake, engine):
+    """Engine, passes and rows fetched, under one name; retune has no rows."""
+    done = run(lake, "tune", "lake", *COLUMNS, *BOUNDS, "-o", "w.json", "--force")
+    assert done.returncode == 0, done.stderr
+    roles = COLUMNS[2:]
+    commands = {
+        "tune": ["lake", *COLUMNS, *BOUNDS],
+        "certify": ["w.json", "lake", *roles, "--allow-tuning-rows"],
+        "evaluate": ["w.json", "lake", *roles, "--by", "day"],
+        "compare": ["lake", "--scores", "msp", "--scores", "knn", *roles, *BOUNDS],
+        "prior": ["w.json", "lake", *roles, "--deployed", "lake"],
+        "plan": ["lake", *COLUMNS, *BOUNDS, "--rows", "800", "400", "--draws", "2"],
+        "estimate": ["lake", *COLUMNS, *BOUNDS, "--folds", "2"],
+        "report": ["lake", *COLUMNS, *BOUNDS, "-o", f"{engine}.html"],
+        "apply": ["w.json", "lake", "-o", f"decided-{engine}"],
+        "watch": ["w.json", "lake", "--by", "day"],
+    }
+    for name, given in commands.items():
+        chosen = "auto" if name == "apply" and engine == "duckdb" else engine
+        given = given if name == "watch" else [*given, "--engine", chosen]
+        done = run(lake, name, *given, "--json")
+        assert done.returncode in (0, 3, 4), (name, done.stderr)
+        work = json.loads(done.stdout)["work"]
+        assert set(work) == {"engine", "passes", "rows_fetched"}, name
+        assert work["engine"] == ("memory" if name == "watch" or chosen == "auto" else engine)
+        assert work["passes"] >= 1, name
+        if name == "apply":
+            assert work["rows_fetched"] == (3600 if engine == "duckdb" else 0)
+        if name == "watch":
+            assert work["rows_fetched"] == 3600

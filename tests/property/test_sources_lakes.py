@@ -14,6 +14,7 @@ import pytest
 from commands import run_here
 
 import demur as dm
+from demur.sources import lakes
 from demur.sources.tables import read_table, table_columns
 
 MODEL = dm.TprFprModel(0.6, 0.5)
@@ -225,9 +226,13 @@ def test_failures_of_object_stores(stored, server, monkeypatch):
 
 
 class Wire:
-    """Passes on what an S3 server says: slowly, or until so many bytes were said by all."""
+    """Passes on what an S3 server says: slowly, or until so many bytes were said by all.
 
-    def __init__(self, address, *, seconds=0.0, limit=None, most=1000):
+    Then connections are cut or, if it is to stall, left open without a word.
+    """
+
+    def __init__(self, address, *, seconds=0.0, limit=None, most=1000, stalls=False):
+        self._stalls, self._over = stalls, threading.Event()
         host, _, port = address.partition(":")
         self._server, self._seconds, self._limit = (host, int(port)), seconds, limit
         self._said, self.cuts, self._most = 0, 0, most
@@ -253,6 +258,10 @@ class Wire:
                     self._said += len(said)
                     if self._limit and self._said > self._limit and self.cuts < self._most:
                         self._said, self.cuts = 0, self.cuts + 1
+                        if self._stalls:
+                            # Half of what there was to say, and no more.
+                            to.sendall(said[: len(said) // 2])
+                            self._over.wait()
                         break
                 to.sendall(said)
         for end in (source, to):
@@ -262,6 +271,7 @@ class Wire:
             end.close()
 
     def close(self):
+        self._over.set()
         self._door.close()
 
 
@@ -291,6 +301,24 @@ def test_slow_reads_and_connections_that_break(stored, server):
     with pytest.raises(dm.InvalidInputError, match=r"NETWORK_CONNECTION.*is the address right"):
         tuned_over(dead.address, "wide")
     dead.close()
+
+
+def test_connections_that_stall_end_in_a_line(stored, server, monkeypatch, tmp_path):
+    """A server that accepts and says nothing more, at once or amid a body."""
+    monkeypatch.setattr(lakes, "PATIENCE", 1.0)
+    address, system = server
+    pq.write_table(scored(24_000), "bucket/long/a.parquet", filesystem=system)
+    mute, amid = Wire(address, limit=1, stalls=True), Wire(address, limit=60_000, stalls=True)
+    for wire in (mute, amid):
+        url = f"s3://bucket/long?endpoint_override={wire.address}&scheme=http&region=us-east-1"
+        start = time.monotonic()
+        done = run_here(tmp_path, "tune", url, *COLUMNS, *BOUNDS)
+        assert time.monotonic() - start < 60
+        assert done.returncode == 2
+        (line,) = done.stderr.strip().splitlines()
+        assert "in 1 seconds nothing came, 3 times in a row" in line
+        assert wire.cuts >= 3
+        wire.close()
 
 
 def test_what_is_said_of_places_in_stores(stored, server):

@@ -32,7 +32,7 @@ from demur.core.columns import ScoreColumns
 from demur.core.fingerprint import share_of_live_rows, share_of_tuning_rows, share_text
 from demur.core.models import RejectionModel
 from demur.core.rule import Rule
-from demur.core.source import ScoreSource
+from demur.core.source import ScoreSource, Work
 from demur.core.wording import bound_text, sentence
 from demur.errors import InvalidInputError
 
@@ -328,9 +328,9 @@ def _named_by_options() -> Iterator[None]:
         raise InvalidInputError(f"--id{said.removeprefix('key')}") from None
 
 
-def work_data(source: ScoreSource) -> dict[str, Any]:
+def work_data(source: ScoreSource | Work) -> dict[str, Any]:
     """Return, for --json, what an engine did to answer."""
-    work = getattr(source, "work", None)
+    work = source if isinstance(source, Work) else getattr(source, "work", None)
     if work is None:
         return {}
     return {"work": {"engine": work.engine, "passes": work.passes, "rows_fetched": work.fetched}}

@@ -27,6 +27,9 @@ _METADATA = re.compile(r"v?(?P<number>\d+)(-.*)?\.metadata\.json")
 _KEYS = re.compile(r"://[^/@]*@")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _STORE = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://")
+# Seconds without a byte after which a request to S3 has failed, and how often it is made.
+PATIENCE = 10.0
+_ATTEMPTS = 3
 
 
 def open_lake(path: str | os.PathLike[str]) -> LakeTable:
@@ -159,7 +162,7 @@ class StoredFiles(LakeTable):
 
     def _open(self) -> Any:
         given, self.path = self.path, _KEYS.sub("://...@", self.path)
-        self._system, place = arrow("pyarrow.fs").FileSystem.from_uri(_without_pattern(given))
+        self._system, place = _opened(_without_pattern(given))
         self._stamps = self._found(place)
         if not self._stamps:
             raise InvalidInputError(
@@ -226,6 +229,11 @@ class StoredFiles(LakeTable):
     def failure(self, error: Exception) -> InvalidInputError:
         """Return what to say of a failure, and where keys are looked for."""
         told = super().failure(error)
+        if "Timeout was reached" in str(error):
+            return InvalidInputError(
+                f"{told}; in {PATIENCE:g} seconds nothing came, {_ATTEMPTS} times in a row: is the "
+                "address right, and the network up?"
+            )
         if "NETWORK_CONNECTION" in str(error):
             return InvalidInputError(
                 f"{told}; it was tried several times: is the address right, and the network up?"
@@ -246,6 +254,22 @@ class StoredFiles(LakeTable):
                     f"{file.path!r} changed while it was read: its rows were seen in part before "
                     "and in part after; work on files that stay as they are"
                 )
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the place in it.
+
+    As URLs have them, connections to S3 that stall are made some thirty times; here they soon fail.
+    """
+    fs = arrow("pyarrow.fs")
+    system, place = fs.FileSystem.from_uri(url)
+    if system.type_name == "s3":
+        # What it is pickled by: all that the URL says.
+        again, (options,) = system.__reduce__()
+        retries = fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS)
+        limits = {"connect_timeout": PATIENCE, "request_timeout": PATIENCE}
+        system = again({**options, **limits, "retry_strategy": retries})
+    return system, place
 
 
 def _path_of(file: Any) -> str:

@@ -30,10 +30,11 @@ from demur.cli.output import (
     refuse_existing,
 )
 from demur.cli.printing import Result, Section
-from demur.cli.saved import SavedRule, dask_cluster
+from demur.cli.saved import SavedRule, dask_cluster, work_data
 from demur.core.card import SeenRanges
 from demur.core.columns import check_names, floats, match_name
 from demur.core.rule import Rule
+from demur.core.source import Work
 from demur.errors import InvalidInputError
 from demur.sources.archives import npz_columns, write_npz
 from demur.sources.files import (
@@ -153,7 +154,7 @@ def command(
             decider.apply(data, file, kind, progress.advance)
     for text in decider.ranges.warnings():
         caution(text)
-    result = _result(decider, out)
+    result = _result(decider, out, engine)
     if out.as_json:
         result.show(as_json=True)
     else:
@@ -318,14 +319,16 @@ def _would_match(data: str, target: Path, names: list[Path]) -> bool:
     return any((place / name).match(pattern) for name in names)
 
 
-def _result(decider: Decider, out: OutputOptions) -> Result:
+def _result(decider: Decider, out: OutputOptions, engine: str) -> Result:
     share = f" ({decider.accepted / decider.rows:.1%})" if decider.rows else ""
     lacking = f"; {decider.missing:,} rows lack a score" if decider.missing else ""
     facts = [f"accepted {decider.accepted:,} of {decider.rows:,} rows{share}{lacking}"]
     counts = decider.counts
     warned = decider.ranges.warnings()
     seen = {"output": out.output} | ({"warnings": warned} if warned else {})
-    return Result([Section(facts)], counts | seen)
+    here = engine == "auto"
+    work = Work("memory" if here else engine, passes=1, fetched=decider.rows if here else 0)
+    return Result([Section(facts)], counts | seen | work_data(work))
 
 
 @dataclass(slots=True)

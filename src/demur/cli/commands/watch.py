@@ -28,10 +28,11 @@ from demur.cli.options import (
 )
 from demur.cli.output import STDOUT, Progress, json_option, note, refuse_input
 from demur.cli.printing import Result, ResultTable, Section
-from demur.cli.saved import SavedRule
+from demur.cli.saved import SavedRule, work_data
 from demur.core.fingerprint import share_text
 from demur.core.models import Bound, Quantity
 from demur.core.program import Number as Value
+from demur.core.source import Work
 from demur.core.wording import formula
 from demur.errors import InvalidInputError, LikelyMistakeWarning
 from demur.sources.tables import column_names
@@ -401,6 +402,8 @@ def _result(watch: Watch, status: Status, found: FileCounts, share: float) -> Re
         "waiting": held,
         "tuning_rows": share,
         "examples": [asdict(row) for row in found.examples],
+        # Files are gone through once, here.
+        **work_data(Work("memory", passes=1, fetched=found.rows)),
     }
     return Result([Section(facts, table=table, notes=notes)], status.to_data() | more)
 
