@@ -57,6 +57,7 @@ def test_keeps_every_column_and_adds_the_decision(folder, source, target):
     assert done.returncode == 0, done.stderr
     expected = expected_decisions(table)
     summary = {"rows": 360, "accepted": sum(expected), "missing": 0, "output": target}
+    summary["work"] = {"engine": "memory", "passes": 1, "rows_fetched": 360}
     assert json.loads(done.stdout) == summary
     written = read_back(folder / target)
     assert written.column_names == [*table.column_names, "accept"]

@@ -127,7 +127,11 @@ def test_every_rule_decides_as_it_does_here(engine, tmp_path):
         told = json.loads(done.stdout)
         check(tmp_path, rule, told)
         here = run_here(tmp_path, *given)
-        assert json.loads(here.stdout) == told
+        work = told.pop("work"), (same := json.loads(here.stdout)).pop("work")
+        assert same == told
+        rows = {"memory": told["rows"], engine: 0}
+        assert [one["rows_fetched"] for one in work] == [rows[one["engine"]] for one in work]
+        assert [one["engine"] for one in work] == [engine, "memory"]
         assert here.stderr == done.stderr
         check(tmp_path, rule, told)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "out", "r.json"]
