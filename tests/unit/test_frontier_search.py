@@ -59,6 +59,22 @@ def test_cells_between_others_equal_tune(seed):
         assert surface.accepted_ood[i, j] == point.accepted_ood
 
 
+def test_an_atom_beside_many_decades_is_not_cut_without_end():
+    """Lines that float64 cannot take apart cross all parts of a box: this took a minute."""
+    rng = np.random.default_rng(3)
+    n = 1200
+    scores = rng.normal(size=(n, 2)), rng.normal(0.5, 1, size=(n // 2, 2))
+    for part in scores:
+        part[:, 0] = np.exp(30 * part[:, 0])
+        part[rng.random(len(part)) < 0.5, 1] = 0
+    ready = dm.prepare(dm.Sample(scores[0], rng.random(n) < 0.2, scores[1]))
+    surface = dm.frontier(ready, directions="circle")
+    for i, j in ((20, 30), (50, 60), (80, 90)):
+        model = dm.TprFprModel(float(surface.min_tpr[i]), float(surface.max_fpr[j]))
+        point = dm.tune(ready, model, directions="circle").point
+        assert surface.selective_risk[i, j] == point.selective_risk
+
+
 def test_larger_samples_equal_tune():
     rng = np.random.default_rng(9)
     sample = dm.Sample(

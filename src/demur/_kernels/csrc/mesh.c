@@ -21,6 +21,7 @@
 #define MESH_POINTS 512 /* and points that cross a box which is cut into them */
 #define SAMPLED 9       /* points looked at to choose chords */
 #define LOT 64          /* points counted together */
+#define STIFF 0.7       /* part of the points that still crosses one of the parts */
 #define LAYERS 8        /* boxes within boxes; what is further inside waits on the stack */
 
 enum { FLOORS, CEILINGS };
@@ -442,7 +443,8 @@ static int search_part(Search *s, Layer *layer, int number, int depth)
     s->boxes++;
     if (s->classes && s->judge(s, &next->box, next->sums) == HOPELESS) return 0;
     hand_over(s, next);
-    if (next->count > LEAF && depth + 1 < LAYERS && !too_low(s, &next->box)) {
+    next->box.stiff = (double)next->count > STIFF * (double)layer->count;
+    if (next->count > LEAF && depth + 1 < LAYERS && !next->box.stiff && !too_low(s, &next->box)) {
         int done = search_layer(s, next, depth + 1);
         if (done) return done;
     }
@@ -478,7 +480,8 @@ Layer *make_layers(void) { return malloc((LAYERS + 1) * sizeof(Layer)); }
 int search_points(Search *s, Box *box, int64_t *sums)
 {
     Layer *layer = s->layer;
-    if (box->zone.t[0] == box->zone.t[1] || !few_points(s, box)) return 0;
+    /* Where float64 cannot take lines apart, all parts would be like the whole. */
+    if (box->stiff || box->zone.t[0] == box->zone.t[1] || !few_points(s, box)) return 0;
     if (box->nodes) {
         if (open_nodes(s, box, sums)) return -1;
         int verdict = s->judge(s, box, sums);

@@ -62,6 +62,7 @@ typedef struct {
     int32_t count, nodes;
     int16_t chart, depth;
     int32_t step; /* of the trail being recorded */
+    int stiff;    /* cutting it into many parts left most points crossing one of them */
 } Box;
 
 /* A half-plane that does as well as any other found. */
