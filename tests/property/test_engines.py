@@ -26,7 +26,7 @@ class Slabs:
     @staticmethod
     def search(*arguments, **options):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(branch_and_bound, "_EASY", -1.0)
+            patch.setattr(branch_and_bound, "_LARGE", -1)
             patch.setattr(incumbent, "_FEW", 24)
             patch.setattr(incumbent, "_THIN", 6)
             return numpy_engine.search(*arguments, **options)

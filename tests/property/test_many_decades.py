@@ -89,3 +89,22 @@ def test_no_bound_falls_below_the_best_row(engine, monkeypatch):
         search = dm.Exact(budget=2000)
         found = dm.tune(sample, dm.TprFprModel(0.5, 0.9), directions="circle", search=search)
         assert found.certificate.lower_bound >= least
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("directions", ["nonneg", "circle"])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_score_that_many_rows_share_beside_one_of_many_decades(
+    engine, seed, directions, monkeypatch
+):
+    """Lines of the rows that share a score are parallel: to cut boxes of them has no end."""
+    monkeypatch.setenv("DEMUR_ENGINE", engine)
+    rng = np.random.default_rng(seed)
+    atom = np.maximum(rng.normal(size=400), 0.3)
+    scores = np.column_stack([10.0 ** rng.uniform(-39, -21, 400), atom])
+    foreign = scores[:20] * [2, 1]
+    sample = dm.Sample(scores, rng.random(400) < 0.1, foreign)
+    found = dm.tune(sample, dm.TprFprModel(0.5, 0.9), directions=directions)
+    assert found.certificate.status in ("optimal", "unresolved")
+    assert found.certificate.boxes <= NOISE[engine]

@@ -43,8 +43,9 @@ _MOST_OPEN = 0.25
 # Rows that give the guess, and the part of all rows that is searched around it.
 _GUESSED_FROM = 20_000
 _AROUND = 0.03
-# What is to be beaten need not be the best next to the guess, but for this part.
+# What is to be beaten need not be the best next to the guess, but for this part, nor proven to be.
 _GAP = 1e-3
+_BOXES_AROUND = 3000
 _ROUNDS = 3
 # StripCells have about so many rows, and there are at most so many to an axis.
 _ROWS_OF_A_CELL = 40
@@ -188,8 +189,8 @@ def _to_beat(
         opened |= _around(prepared, cells, line)
         part = _merged(prepared, cells, sums, opened)
         start = line[None, :2]
-        outcome = part.search(program, allowed, start=start, gap=gap, budget=_MOST_BOXES)
-        if outcome.status == "budget" or len(outcome.v) == 0:
+        outcome = part.search(program, allowed, start=start, gap=gap, budget=_BOXES_AROUND)
+        if len(outcome.v) == 0:
             return None
         line = np.array([*outcome.weights[0], outcome.v[0]])
         if not (_crossed(prepared, cells, line[:2], line[2]) & ~opened).any():

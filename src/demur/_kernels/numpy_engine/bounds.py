@@ -66,6 +66,11 @@ class Problem(NamedTuple):
         """Where in the rows of a tree's masses the OOD sets are."""
         return slice(OOD, OOD + len(self.max_ood))
 
+    def ignores_ood(self, total: _Floats) -> bool:
+        """Return whether no bound and no cost is about OOD mass, given all masses there are."""
+        met = (total[self.sets] <= self.max_ood).all() and not self.ratio[:, 1].any()
+        return bool(met) and self.ood == 0 and self.linear is None
+
     @property
     def counted(self) -> tuple[int, ...]:
         """Rows of a tree's masses of which linear bounds want to know what crosses."""

@@ -53,6 +53,16 @@ class Chart(NamedTuple):
         return self.u0, self.u1, self.w0, self.w1
 
     @property
+    def low(self) -> tuple[_Floats, _Floats]:
+        """Return u0 and w0."""
+        return self.u0, self.w0
+
+    @property
+    def high(self) -> tuple[_Floats, _Floats]:
+        """Return u1 and w1."""
+        return self.u1, self.w1
+
+    @property
     def sizes(self) -> _Floats:
         """Return upper bounds on the sizes of u and w, shape (2, 1)."""
         ends = np.abs([[self.u0[-1], self.u1[-1]], [self.w0[-1], self.w1[-1]]])

@@ -16,8 +16,23 @@ import numpy.typing as npt
 from demur._kernels.engines import Doubt, Outcome, Status, Trail
 from demur._kernels.exact import Linear
 from demur._kernels.numpy_engine.bounds import Problem, Verdict, cheap_masses, judge
-from demur._kernels.numpy_engine.boxes import Boxes, Chart, Edges, box_masses, charts, join, take
-from demur._kernels.numpy_engine.incumbent import Incumbent, are_even, first_look, surviving
+from demur._kernels.numpy_engine.boxes import (
+    Boxes,
+    Chart,
+    Edges,
+    Zone,
+    box_masses,
+    charts,
+    join,
+    take,
+)
+from demur._kernels.numpy_engine.incumbent import (
+    Incumbent,
+    Kinds,
+    SlabSearch,
+    first_look,
+    spread_of,
+)
 from demur._kernels.numpy_engine.splitting import divide, gather
 from demur._kernels.numpy_engine.strips import cells_inside, cells_on_line
 from demur._kernels.numpy_engine.tree import FAN, ID, TAG, Tree
@@ -32,11 +47,12 @@ _FEW = 6
 _MANY = 128
 # Boxes are worked on together until they have this many crossing items.
 _BATCH = 12_000
-# An input is hard if boxes that wait have more crossing items than this part of its points, or
-# of this number, or if those looked at had so many times more.
-_EASY = 0.7
-_SMALL = 4096
-_LONG = 4.0
+# An input is crowded if a box wider than this has more crossing items than that, or if it has more
+# points and they span decades: it is judged slab by slab. So are narrower boxes with several times
+# as many.
+_WIDE = 0.5
+_LARGE = 2500
+_LARGER = 3
 # Boxes that survive of slabs are searched together, up to so many.
 _TOGETHER = 16
 # A vertical line through a box is searched for a better half-plane up to this many points.
@@ -68,33 +84,42 @@ def search(
 ) -> Outcome:
     """Return the optimal half-planes with directions in `quarters`; see `demur.core.program`.
 
-    The search looks for its own directions to begin with: `start` and `trail` are not needed.
+    A `trail` is not needed.
     """
     problem = Problem.of(objective, per_id, min_id, max_ood, ratio, linear)
-    run = _Search(tree, problem, gap, budget)
+    run = _Search(tree, problem, gap, budget, start)
     return run.over([chart for quarter in quarters for chart in charts(tree, quarter)])
 
 
 class _Search:
-    def __init__(self, tree: Tree, problem: Problem, gap: float, budget: int | None) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        problem: Problem,
+        gap: float,
+        budget: int | None,
+        start: _Floats | None,
+    ) -> None:
         self.tree = tree
         self.problem = problem
         self.incumbent = Incumbent(tree, problem)
         self.gap = gap
+        self.start = start
         self.budget = np.inf if budget is None else budget
         self.boxes = 0
         self.unresolved = 0
         self.exhausted = False
         self.even = True  # whether no line of the chart is decades beyond most others
-        self.hard = False  # whether boxes are too many to be searched one by one
+        self.crowded = False  # whether wide boxes have many crossing items
         self.lower = np.inf  # what the boxes left over by the budget cannot fall below
         self.aside: list[tuple[Chart, Boxes]] = []  # what float64 cannot take apart
+        self.kinds: Kinds | None = None
         self.given_up = np.inf  # what boxes that were too large to put aside cannot fall below
 
     def over(self, all_charts: list[Chart]) -> Outcome:
         if self.tree.points == 0 or self.tree.mass[ID, -1] < self.problem.min_id:
             return self.outcome()
-        first_look(self.tree, all_charts, self.problem, self.incumbent)
+        first_look(self.tree, all_charts, self.problem, self.incumbent, self.start)
         best = self.incumbent.best
         self.cheap = cheap_masses(
             self.tree, self.problem, self.problem.gain(best.value) if best else np.inf
@@ -104,45 +129,35 @@ class _Search:
         return self.outcome()
 
     def chart(self, chart: Chart) -> None:
-        self.even = are_even(self.tree, chart)
-        if not self.hard or not self.even:
-            most = _EASY * max(_SMALL, self.tree.points) if self.even else np.inf
-            self.hard |= not self.explore(chart, self.root(chart), most)
-        if self.hard and self.even:
-            self.explore_slabs(chart)
+        spread = spread_of(self.tree, chart)
+        self.even = spread == "even"
+        root = self.root(chart)
+        crowded = self.crowded or (spread == "in octaves" and self.tree.points > _LARGE)
+        if spread == "wild" or not crowded:
+            crowded = not self.explore(chart, root, np.inf if spread == "wild" else _LARGE)
+            self.crowded |= crowded
+        if crowded:
+            self.slabs(chart, root)
 
-    def explore_slabs(self, chart: Chart) -> None:
-        """Search what survives of narrow slabs, ever more of it at a time.
-
-        The first boxes may hold something better, and then less survives.
-        """
-        waiting: list[Boxes] = []
-        most = 1
-        for boxes in surviving(self.tree, chart, self.cheap, self.slab_alive):
-            waiting.append(boxes)
-            if len(waiting) == most:
-                self.explore(chart, join(waiting), np.inf)
-                waiting, most = [], min(2 * most, _TOGETHER)
-        if waiting:
-            self.explore(chart, join(waiting), np.inf)
-
-    def explore(self, chart: Chart, boxes: Boxes, most: float) -> bool:
-        """Search boxes; return whether to the end, that is without too many items.
-
-        Too many are more than `most` that wait, or several times as many that were looked at.
-        """
-        stack, seen = [boxes], 0
+    def explore(self, chart: Chart, boxes: Boxes, most: float = np.inf) -> bool:
+        """Search boxes; return whether to the end: no wide one had more than so many items."""
+        stack = [boxes]
         while stack and self.boxes < self.budget:
-            waiting = sum(len(part.items) for part in stack)
-            if self.budget == np.inf and max(waiting, seen / _LONG) > most:
-                return False
             boxes = self.next(stack)
+            wide = boxes.t[1] - boxes.t[0] > _WIDE
+            if (wide & (boxes.size > most)).any():
+                return False
+            large = boxes.size > _LARGER * most
+            if large.any():
+                for k in np.flatnonzero(large):
+                    self.slabs(chart, take(boxes, np.array([k])))
+                boxes = take(boxes, np.flatnonzero(~large))
             self.boxes += len(boxes.stale)
-            seen += len(boxes.items)
             few = self.few(boxes)
             if few.any():
                 self.leaf(chart, take(boxes, np.flatnonzero(few)))
                 boxes = take(boxes, np.flatnonzero(~few))
+            boxes = self.without_fans(chart, boxes)
             if len(boxes.stale) == 0:
                 continue
             # The most promising box comes first.
@@ -158,6 +173,29 @@ class _Search:
                 stack.append(halves)
         self.leave(stack)
         return True
+
+    def slabs(self, chart: Chart, box: Boxes) -> None:
+        """Search what survives of the slabs of a box, ever more of it at a time.
+
+        The first may hold something better, and then less survives.
+        """
+        if self.kinds is None:
+            self.kinds = Kinds.of(self.tree, self.cheap, self.problem)
+        slabs = SlabSearch(self.tree, chart, self.kinds, self.judged, box, even=self.even)
+        waiting: list[Zone] = []
+        most = 1
+        while slabs and self.boxes < self.budget:
+            self.boxes += 1
+            zone = slabs.step()
+            if zone is not None:
+                waiting.append(zone)
+            if len(waiting) == most:
+                self.explore(chart, self.boxes_of(chart, waiting))
+                waiting, most = [], min(2 * most, _TOGETHER)
+        if waiting:
+            self.explore(chart, self.boxes_of(chart, waiting))
+        self.exhausted |= bool(slabs)
+        self.lower = min(self.lower, slabs.least())
 
     def leave(self, stack: list[Boxes]) -> None:
         """Note what boxes could have held that the budget did not reach."""
@@ -189,7 +227,18 @@ class _Search:
         self.unresolved += int(lost.sum())
         self.given_up = min(self.given_up, verdict.value[lost].min(initial=np.inf))
 
-    def is_fan(self, chart: Chart, boxes: Boxes, k: int) -> bool:
+    def without_fans(self, chart: Chart, boxes: Boxes) -> Boxes:
+        """Leave out boxes in which no lines meet, where to cut them would only make more.
+
+        That is where float64 cannot cut them from side to side, and where lines that stay together
+        are parallel or all meet at t = 0.
+        """
+        flat = boxes.edges.flat()
+        doubtful = np.flatnonzero(flat | (boxes.stale > 1)).tolist()
+        fans = [k for k in doubtful if self.is_fan(chart, boxes, k, flat=bool(flat[k]))]
+        return take(boxes, np.delete(np.arange(len(boxes.stale)), fans)) if fans else boxes
+
+    def is_fan(self, chart: Chart, boxes: Boxes, k: int, *, flat: bool = True) -> bool:
         """Return whether all cells of a box can be left to others: no lines meet in it.
 
         A cell is found, or ruled out, in a box that holds an end of it, where lines meet. Cells
@@ -200,9 +249,15 @@ class _Search:
         first, last = boxes.t[0, k] * (1 - _BESIDE), boxes.t[1, k] * (1 + _BESIDE)
         items = boxes.items[boxes.start[k] : boxes.start[k + 1]]
         keeps = chart.unit == 0 and (last >= 1 if self.even else first == 0)
-        if keeps or not boxes.points[k] or len(items) > _MOST_OF_A_FAN:
+        if keeps:
             return False
         u, w = chart.u0.take(items), chart.w0.take(items)
+        if (u == u[:1]).all() and (chart.u1.take(items) == u[:1]).all():
+            return True
+        if (w == w[:1]).all() and (chart.w1.take(items) == w[:1]).all():
+            return True
+        if not flat or not boxes.points[k] or len(items) > _MOST_OF_A_FAN:
+            return False
         i, j = np.triu_indices(len(items), 1)
         du, dw = u[j] - u[i], w[i] - w[j]
         # Lines of equal scores meet at t = 0, which is no place inside.
@@ -271,11 +326,6 @@ class _Search:
         """Return which boxes with these masses may hold something better."""
         return self.judged(accepted, crossing).alive
 
-    def slab_alive(self, accepted: _Floats, crossing: _Floats) -> _Bools:
-        """Return which strips of a slab may hold something better."""
-        self.boxes += 1
-        return self.alive(accepted, crossing)
-
     def judged(self, accepted: _Floats, crossing: _Floats) -> Verdict:
         return judge(
             self.problem,
@@ -294,16 +344,20 @@ class _Search:
 
     def root(self, chart: Chart) -> Boxes:
         """Return the box of all half-planes of a chart."""
-        t = np.array([[0.0], [1.0]])
         n = self.tree.points
         v = [chart.u0[:n], chart.u0[:n] + chart.w0[:n]]
-        low = np.array([[values.min()] for values in v])
-        high = np.array([[np.nextafter(values.max(), np.inf)] for values in v])
-        item = np.array([len(chart.u0) - 1]), np.zeros(1, np.int64)
-        nothing = np.zeros((len(self.tree.mass), 1))
-        return gather(
-            self.tree, chart, self.cheap, Edges(t, low, high), chart.sizes, nothing, *item
-        )
+        low, high = ((float(pick(v[0])), float(pick(v[1]))) for pick in (np.min, np.max))
+        high = float(np.nextafter(high[0], np.inf)), float(np.nextafter(high[1], np.inf))
+        return self.boxes_of(chart, [Zone(chart.unit, (0.0, 1.0), low, high)])
+
+    def boxes_of(self, chart: Chart, zones: list[Zone]) -> Boxes:
+        """Return boxes with what crosses them."""
+        ends = [np.array([zone[k] for zone in zones]).T for k in (1, 2, 3)]
+        count = len(zones)
+        root = np.full(count, len(chart.u0) - 1), np.arange(count)
+        nothing = np.zeros((len(self.tree.mass), count))
+        sizes = np.repeat(chart.sizes, count, axis=1)
+        return gather(self.tree, chart, self.cheap, Edges(*ends), sizes, nothing, *root)
 
     def outcome(self) -> Outcome:
         """Return the best half-planes, and how sure it is that there are none better."""

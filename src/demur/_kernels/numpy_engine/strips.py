@@ -27,8 +27,9 @@ _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
 _Lines = tuple[_Floats, _Floats]
-# Arithmetic is several times faster than choosing by a mask.
-_HUGE = 2.0**100
+# Arithmetic is several times faster than choosing by a mask: distances beyond a slab, in units of
+# its rounding margin, are multiplied by this.
+_HUGE = 2.0**32
 # Rows worked on together; their arrays stay in the cache.
 _CHUNK = 1 << 12
 # More chords than any slab has.
@@ -154,6 +155,8 @@ class _ChordScale(NamedTuple):
     rise: _Floats
     fuzz: _Floats
     strips: _Floats
+    beyond: _Floats
+    """Times the distance from a slab is more than it has strips."""
 
     @classmethod
     def of(cls, slabs: Slabs, doubt: float) -> _ChordScale:
@@ -169,6 +172,7 @@ class _ChordScale(NamedTuple):
             rise,
             doubt * fuzz,
             slabs.strips.astype(np.float64),
+            np.minimum(_HUGE / slabs.margin, 2.0**996),
         )
 
 
@@ -176,7 +180,7 @@ def _strips(
     scale: _ChordScale, slab: _Ints, bottom: _Lines, top: _Lines | None
 ) -> tuple[_Floats, _Floats]:
     """Place ranges of lines, or single lines if there is no `top`."""
-    strips = scale.strips.take(slab)
+    strips, beyond = scale.strips.take(slab), scale.beyond.take(slab)
     half, last = strips / 2, strips - 0.5
     ends = [[values[k].take(slab) for values in scale[:6]] for k in (0, 1)]
 
@@ -185,7 +189,7 @@ def _strips(
         t, middle, low, high, rise, _ = end
         v = line[0] + t * line[1]
         count = np.minimum(np.maximum((v - middle) * rise + half, 0.5), last)
-        return np.maximum(np.minimum(count, (v - low) * _HUGE), (v - high) * _HUGE)
+        return np.maximum(np.minimum(count, (v - low) * beyond), (v - high) * beyond)
 
     below = [chords(bottom, end) for end in ends]
     above = below if top is None else [chords(top, end) for end in ends]
@@ -371,18 +375,31 @@ def cells_on_line(
     All points below its crossing items are sorted, however many they are.
     """
     _, points = points_below(tree, boxes.items[: boxes.start[1]])
-    t = boxes.t[:, 0].mean()
+    t, low, high = (float(ends[:, 0].mean()) for ends in boxes.edges)
+    return cells_along(tree, chart, points, boxes.accepted[:, 0], (t, low, high), problem, limit)
+
+
+def cells_along(
+    tree: Tree,
+    chart: Chart,
+    points: _Ints,
+    accepted: _Floats,
+    line: tuple[float, float, float],
+    problem: Problem,
+    limit: float,
+) -> LeafCells:
+    """Return the feasible cells on a vertical line (t, low, high) that points cross."""
+    t, low, high = line
     values = chart.u0.take(points) + t * chart.w0.take(points)
     order = np.argsort(values)
-    low, high = boxes.low[:, 0].mean(), boxes.high[:, 0].mean()
     values = values.take(order)
     bottom = np.maximum(np.concatenate([[-np.inf], values]), low)
     top = np.minimum(np.append(values, np.inf), high)
     cell = np.flatnonzero(bottom < top)
     mass = np.stack(
         [
-            accepted + np.concatenate([[0.0], np.cumsum(row.take(points.take(order)))]).take(cell)
-            for row, accepted in zip(tree.mass, boxes.accepted[:, 0], strict=True)
+            before + np.concatenate([[0.0], np.cumsum(row.take(points.take(order)))]).take(cell)
+            for row, before in zip(tree.mass, accepted, strict=True)
         ]
     )
     chosen = np.flatnonzero(worth(problem, mass, limit))
