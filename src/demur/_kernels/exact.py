@@ -209,7 +209,7 @@ def may_beat(
 
 
 # Directions of a cell that are tried for a float64 rule, between its ends.
-_PARTS = 16
+_PARTS = 128
 # Steps of all exact walks through boxes together; each takes some microseconds.
 _STEPS = 400_000
 
