@@ -113,10 +113,20 @@ static double error_on(const Edge *edge, double t, int whole)
     return whole ? 0 : DBL_EPSILON * (fabs(v) + 4 * fabs(v - edge->v[end]));
 }
 
+/* A number near t with few digits. Lines of whole points meet there, or at some distance, whereas a
+ * number that hangs on other lines may differ from where they meet by rounding alone. */
+static double round_about(const Zone *zone, double t)
+{
+    const double room = fmin(t - zone->t[0], zone->t[1] - t) / 4;
+    if (!(room > DBL_MIN)) return t;
+    const double step = ldexp(1, ilogb(2 * room));
+    return ceil((t - room) / step) * step;
+}
+
 static int cut_in_t(const Zone *zone, double part, int whole, Zone *left, Zone *right)
 {
     const double width = zone->t[1] - zone->t[0];
-    double t = zone->t[0] + part * width;
+    double t = round_about(zone, zone->t[0] + part * width);
     if (!(zone->t[0] < t && t < zone->t[1])) t = zone->t[0] + width / 2;
     if (!(zone->t[0] < t && t < zone->t[1])) return 0;
     *left = *right = *zone;
@@ -126,11 +136,11 @@ static int cut_in_t(const Zone *zone, double part, int whole, Zone *left, Zone *
     return 1;
 }
 
-/* Move a chord by a small and odd part of the height, so that no line runs along it, or through
+/* Move a chord by an odd part of the distance to the next line, so that no line runs along it, or through
  * its ends. Unless `all`, it stays at t = 0, where lines of equal scores are parted, exactly. */
 static void move_beside_lines(const Zone *zone, const Survey *survey, int all, double *chord)
 {
-    static const double part[2] = {0.031415926, 0.027182818};
+    static const double part[2] = {0.31415926, 0.27182818};
     for (int end = 0; end < 2; end++) {
         if (!all && zone->t[end] == 0) continue;
         chord[end] += part[end] * survey->beside[end];

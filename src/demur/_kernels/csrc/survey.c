@@ -8,6 +8,10 @@
  *
  * Where hardly any cut parts the lines drawn, a zone is cut across t if most of them only pass
  * through it, or if they meet inside, and else along the middle of them.
+ *
+ * Of whole points many lines meet in one point. A chord along a line, or a cut that hangs on where
+ * lines are, would pass such points at the distance of a rounding error, where float64 tells sets
+ * apart that are none. Their zones are halved across t, or cut along the middle of the lines.
  */
 #include "survey.h"
 
@@ -18,7 +22,8 @@
 #define DRAWN 32       /* lines that are drawn, */
 #define DRAWN_FEW 16   /* but fewer where that would take more time than it saves, */
 #define MANY_ITEMS 128
-#define DRAWN_SINGLE 9 /* and values in a single direction */
+#define DRAWN_SINGLE 9 /* and in a single direction, or among whole points */
+#define DRIFT 3.0      /* heights of a zone that slopes carry lines of whole points apart */
 #define LOOKED_AT 96   /* items whose masses are looked at for that */
 #define LANES 8        /* lines are filled up to a multiple of this */
 #define REMAINS 0.05   /* a part that seems empty still costs that much of the whole */
@@ -239,7 +244,7 @@ static double median(double *a, int n)
 }
 
 /* Put a chord along the middle of the lines that do not run from one edge to the other. Returns
- * whether there is one. */
+ * how many these are. */
 static int middle_chord(const Zone *zone, const Drawn *drawn, double *chord)
 {
     double at[2][DRAWN];
@@ -254,7 +259,12 @@ static int middle_chord(const Zone *zone, const Drawn *drawn, double *chord)
     }
     for (int end = 0; end < 2 && along; end++)
         chord[end] = larger(smaller(median(at[end], along), zone->high[end]), zone->low[end]);
-    return along > 0 && parts_zone(zone, chord);
+    return along;
+}
+
+static int has_middle_chord(const Zone *zone, const Drawn *drawn, double *chord)
+{
+    return middle_chord(zone, drawn, chord) > 0 && parts_zone(zone, chord);
 }
 
 /* Where lines only pass through the zone, the middle of their passages; -1 where most stay. */
@@ -295,7 +305,7 @@ static double meetings(const Drawn *drawn)
 static void cut_without_candidates(const Zone *zone, const Drawn *drawn, Survey *survey)
 {
     double at = passages(drawn);
-    survey->has_chord = middle_chord(zone, drawn, survey->chord);
+    survey->has_chord = has_middle_chord(zone, drawn, survey->chord);
     if (at < 0) at = meetings(drawn);
     survey->in_t = at >= 0;
     if (at >= 0) survey->at = at;
@@ -316,6 +326,27 @@ static Survey survey_direction(const Search *s, const Box *box)
     return survey;
 }
 
+static Survey survey_whole(const Search *s, const Box *box)
+{
+    const Zone *zone = &box->zone;
+    Survey survey = {.at = 0.5};
+    Drawn drawn = {.count = 0};
+    double least = HUGE_VAL, most = -HUGE_VAL;
+    draw_items(s, box, DRAWN_SINGLE, &drawn);
+    for (int k = 0; k < drawn.count; k++) {
+        const double drift = drawn.v[1][k] - drawn.v[0][k];
+        least = smaller(least, drift);
+        most = larger(most, drift);
+    }
+    const double heights = zone->high[0] - zone->low[0] + zone->high[1] - zone->low[1];
+    const int along = middle_chord(zone, &drawn, survey.chord);
+    survey.has_chord = along > 0 && parts_zone(zone, survey.chord);
+    survey.in_t = 2 * along < drawn.count || 2 * (most - least) > DRIFT * heights;
+    for (int end = 0; end < 2 && survey.has_chord; end++)
+        survey.beside[end] = distance_beside(zone, &drawn, end, survey.chord[end]);
+    return survey;
+}
+
 Survey survey_items(const Search *s, const Box *box)
 {
     const Zone *zone = &box->zone;
@@ -323,6 +354,7 @@ Survey survey_items(const Search *s, const Box *box)
     Candidate chord = {.cost = HUGE_VAL}, in_t = {.cost = HUGE_VAL};
     Drawn drawn;
     if (zone->t[0] == zone->t[1]) return survey_direction(s, box);
+    if (s->tree->whole) return survey_whole(s, box);
     draw_lines(s, box, &drawn);
     find_passages(zone, &drawn);
     try_candidates(zone, &drawn, &chord, &in_t);
