@@ -9,7 +9,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import demur as dm
 from demur._kernels import compiled, reference
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="the C extension is not built")
@@ -219,32 +218,3 @@ def test_clouds(kind, n):
             program = Program((1, 0, 0), True, min_id, [max_ood], [(0, 0)])
             outcome = compiled.search(tree, quarters, *program)
             check(instance, quarters, program, outcome, all_sets=kind == "plain")
-
-
-def steps_that_meet(seed, thirds):
-    """Return scores of which many lie on lines, as whole numbers or up to rounding only."""
-    rng = np.random.default_rng(seed)
-    n, decimals = int(rng.integers(30, 2500)), int(rng.integers(1, 3))
-    plain = rng.normal(size=(n, 2))
-    rng.integers(0, 12, (n, 2))
-    scores = np.rint(3 * plain) / 3 if thirds else (plain * [1, 0.05]).round(decimals)
-    wrong = rng.random(2 * n // 3) < 0.3
-    return dm.Sample(scores[: 2 * n // 3], wrong, scores[2 * n // 3 :])
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("seed", "thirds", "model"),
-    [
-        (479, False, dm.TprFprModel(0.3, 0.7)),
-        (297, True, dm.CostModel(0.15, 0.05, 0.02, ood_prior=0.4)),
-    ],
-)
-def test_lines_that_meet_at_an_edge_are_not_parted_by_rounding(seed, thirds, model, monkeypatch):
-    """Cuts that hang on where lines are must not end zones beside where they meet."""
-    sample = steps_that_meet(seed, thirds)
-    points = []
-    for engine in ("compiled", "numpy"):
-        monkeypatch.setenv("DEMUR_ENGINE", engine)
-        points.append(dm.tune(sample, model).point)
-    assert points[0] == points[1]

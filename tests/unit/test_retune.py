@@ -93,17 +93,15 @@ def in_c(monkeypatch):
 @pytest.mark.parametrize("model", TRAILED, ids=lambda m: type(m).__name__)
 def test_a_trail_changes_nothing_however_masses_differ(in_c, kind, zero_one, directions, model):
     rng = np.random.default_rng(11)
-    scores = kinds_of_rows(rng, 1800)[kind]
-    loss = (
-        rng.random(1200) < 0.3 if zero_one else rng.exponential(size=1200) * (scores[:1200, 0] > 0)
-    )
-    sample = dm.Sample(scores[:1200], loss, scores[1200:] + 0.5 * (kind == "plain"))
+    scores = kinds_of_rows(rng, 900)[kind]
+    loss = rng.random(600) < 0.3 if zero_one else rng.exponential(size=600) * (scores[:600, 0] > 0)
+    sample = dm.Sample(scores[:600], loss, scores[600:] + 0.5 * (kind == "plain"))
     allowed = DIRECTION_SETS[directions]
     again = Retuner(sample, model, directions=directions, near=dm.tune(sample, model).rule)
     assert len(again._trail.items) > 200
     for share in (1.0, 0.1, 0.01):
         # All rows about as often, or nearly all of them never.
-        times = rng.poisson(1.0, 1800) * (rng.random(1800) < share)
+        times = rng.poisson(1.0, 900) * (rng.random(900) < share)
         times[[0, -1]] = 1
         masses = again._masses.repeated(times)
         ready = again._prepared.reweighted(again._prepared.points.weighted(masses))

@@ -199,9 +199,6 @@ static int place(Search *s, const Box *box, const int64_t *sums, const Line *bel
     if (below && !keep_beside(s, &z->ceiling, below, 0, t)) return 0;
     /* Where the line above leaves the zone, others may come before it. */
     if (s->beside && !keep_beside(s, &z->ceiling, above, 0, t)) return 0;
-    /* Cells of whole points are wide: what is left of one at an edge is rounding, beside which float64
-     * would part lines that meet there. */
-    if (s->tree->whole && !(t[1] - t[0] > CLOSE * t[1])) return 0;
     for (int k = 0; k < (t[0] == 0 ? 4 : 3); k++) {
         double at = t[0] + share[k] * (t[1] - t[0]);
         double low = edge_at(&z->floor, at), high = edge_at(&z->ceiling, at);

@@ -374,7 +374,7 @@ static int64_t list_points(const Search *s, const Layer *layer, const Zone *zone
 static int open_nodes(Search *s, Box *box, int64_t *sums)
 {
     const Chart *chart = &s->chart[box->chart];
-    Cut cut = {.chart = chart, .parts = 1, .open = OPEN_ALL, .open_below = OPEN_ALL};
+    Cut cut = {.chart = chart, .parts = 1, .open_above = -1, .open_items = 1};
     Part *part = &s->part[0];
     for (int k = 0; k < 3; k++) cut.weight[k] = chart->step * box->zone.t[k > 0];
     part->box.zone = box->zone;

@@ -12,9 +12,9 @@
  *   - bound.c: discard the box if nothing in it can beat the best half-plane found
  *              (frontier.c: the best ones, for all operating points at once);
  *   - leaf.c:  if only few points cross it, try every cell inside;
- *   - split.c: otherwise cut it in two, across t or along the lines, wherever survey.c finds that
- *              most of them are parted, and sort the items into the parts, opening nodes that are
- *              large compared to the height;
+ *   - split.c: otherwise cut it in two, across t where lines drift apart by more than the height
+ *              of the box, along the lines where they do not, and sort the items into the parts,
+ *              opening nodes that are large compared to the height;
  *   - mesh.c:  for frontiers, cut a box that a few hundred points cross into many parts at once.
  *
  * A single direction is searched by the same loop, with boxes that have no width; optimum.c gets
@@ -35,8 +35,7 @@
 #define LEAF_LINE 64    /* points crossing a box of a single direction that is tried as a leaf, */
 #define FEW_CROSSINGS 8 /* and crossings of their lines worth walking through with more points */
 #define MANY 100000     /* crossings times points walked through where a box cannot be cut */
-#define IDLE 0.85       /* part of the ID mass that still crosses after a cut that did little, */
-#define STUBBORN 0.6    /* and after four of them */
+#define STUBBORN 0.6    /* part of the ID mass that still crosses after four cuts */
 #define DEEPEST 30000
 #define MOST_DOUBTS 4096  /* boxes put aside, */
 #define DOUBTFUL_POINTS 1024 /* and points that cross one */
@@ -156,19 +155,13 @@ static int push_parts(Search *s, int parts)
     return push(s, &s->part[1 - worse], verdict[1 - worse]);
 }
 
-/* Which nodes to open: more than large ones where a cut left nearly everything crossing, all where
- * several did, as they do where many lines meet. */
-static int nodes_to_open(const Search *s, Box *box)
+/* Whether several cuts left nearly everything crossing, as they do where many lines meet. */
+static int stubborn(Box *box)
 {
-    int64_t last = box->last, before = box->before;
-    int64_t now = box->crossing.id > 0 ? box->crossing.id : box->count;
-    box->last = now;
-    if (box->depth % 4 == 0) {
-        box->before = now;
-        if (before > 0 && (double)now > STUBBORN * (double)before) return OPEN_ALL;
-    }
-    int idle = last > 0 && (double)now > IDLE * (double)last;
-    return s->boxes >= EASY_BOXES && idle ? OPEN_LOOSE : OPEN_LARGE;
+    int64_t before = box->before, now = box->crossing.id > 0 ? box->crossing.id : box->count;
+    if (box->depth % 4) return 0;
+    box->before = now;
+    return before > 0 && (double)now > STUBBORN * (double)before;
 }
 
 /* Put a box aside that float64 cannot settle. What is not kept bounds the objective. */
@@ -218,7 +211,7 @@ static int visit_box(Search *s, int64_t *sums)
     int verdict = s->judge(s, &box, sums);
     if (verdict == HOPELESS) return 0;
     if (verdict == PUT_OFF) return stack_push(&s->later, &box, &s->popped, sums, s->row_size);
-    int done = s->layer ? search_points(s, &box, sums) : 0, open = nodes_to_open(s, &box);
+    int done = s->layer ? search_points(s, &box, sums) : 0, insist = stubborn(&box);
     if (!done) done = settle(s, &box, sums, crossings_worth(s, &box));
     if (done) return done < 0 ? -1 : 0;
     if (too_low(s, &box)) {
@@ -232,7 +225,7 @@ static int visit_box(Search *s, int64_t *sums)
         /* Its items may be nodes that could be opened. */
         if (box.nodes == 0) return set_aside(s, &box, sums);
     }
-    int parts = box.depth < DEEPEST ? split_zone(s, &box, sums, open) : 0;
+    int parts = box.depth < DEEPEST ? split_zone(s, &box, sums, insist) : 0;
     if (parts < 0) return -1;
     if (parts > 0) return push_parts(s, parts);
     done = settle(s, &box, sums, MANY / (box.count + 1));

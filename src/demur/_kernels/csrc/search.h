@@ -57,7 +57,7 @@ typedef struct {
     Zone zone;
     Crossing crossing;
     double level, bad; /* how `good` and `gain` were graded */
-    int64_t last, before; /* crossing ID mass of the parent, and of an ancestor */
+    int64_t before;    /* crossing ID mass of an ancestor, to see whether cutting helps */
     double merit;      /* lower bound of the objective, for the order of the visits */
     int32_t count, nodes;
     int16_t chart, depth;
@@ -98,7 +98,6 @@ typedef struct {
 } Line;
 
 #define HALF_PLANES 256
-#define EASY_BOXES 1000 /* a search of more is worth looking closer at each of them */
 #define MOST_QUARTERS 4 /* of all directions, counted from 0 */
 
 /* Relative error granted to a bound for the rounding of its terms. */
@@ -194,10 +193,7 @@ void grade_new_nodes(Search *s);
 int units_known(const Search *s);
 
 /* split.c */
-/* Nodes are opened that cross a part and may have points which do not, if they are large or in any
- * case, or all that cross. */
-enum { OPEN_LARGE, OPEN_LOOSE, OPEN_ALL };
-int split_zone(Search *s, const Box *box, const int64_t *sums, int open);
+int split_zone(Search *s, const Box *box, const int64_t *sums, int open_items);
 int too_low(const Search *s, const Box *box);
 void begin_part(Search *s, Part *part, const Box *box, const int64_t *sums);
 Chart single_direction(const double *weight);

@@ -76,18 +76,6 @@ typedef struct {
     double base[BATCH_SIZE], moving[BATCH_SIZE];
 } Corners;
 
-/* Where a node is in the zone at one end, or passes from one side of it to the other, all its points
- * cross, and to open it tells nothing. */
-ALWAYS_INLINE void note_loose(Sides *sides, int k, double low_left, double high_left,
-                              double low_right, double high_right, Limits at)
-{
-    const int inside = ((low_left >= at.low[0]) & (high_left <= at.high[0])) |
-                       ((low_right >= at.low[1]) & (high_right <= at.high[1]));
-    const int across = ((low_left >= at.high[0]) & (high_right <= at.low[1])) |
-                       ((high_left <= at.low[0]) & (low_right >= at.high[1]));
-    sides->loose[k] = sides->crosses[k] & (0 - (uint64_t)!(inside | across));
-}
-
 /* The size of numbers between two that rounding is relative to: a tolerance must not be too large,
  * and a lack of it not too small. */
 ALWAYS_INLINE double size_between(double low, double high, int tolerant)
@@ -114,8 +102,6 @@ ALWAYS_INLINE void compare_corners(const Corners *low, const Corners *high, int 
         const int above = (at.high[0] - (low->base[k] + low_left) <= left_doubt) &
                           (at.high[1] - (low->base[k] + low_right) <= right_doubt);
         note(sides, k, below, above);
-        note_loose(sides, k, low->base[k] + low_left, high->base[k] + high_left,
-                   low->base[k] + low_right, high->base[k] + high_right, at);
     }
 }
 
@@ -133,12 +119,10 @@ ALWAYS_INLINE void compare_nodes(const Corners *low, const Corners *high, int n,
  * 2,000,000 rows change by up to 15 %, those of 20,000 by 4 %. */
 #define LATE 24
 
-/* Take nodes out that are loose and whose extents, summed over both ends of the whole box, are too
- * large; or all that cross. */
+/* Take nodes out whose extents, summed over both ends of the whole box, are too large. */
 ALWAYS_INLINE void take_out(const Corners *low, const Corners *high, int n, const Cut *cut,
-                            const double *most, int all, Sides *sides, uint64_t *out)
+                            const double *most, Sides *sides, uint64_t *out)
 {
-    const uint64_t any = 0 - (uint64_t)all;
     const double first = cut->weight[0], last = cut->weight[2];
     for (int k = 0; k < n; k++) {
         double left = high->base[k] + first * high->moving[k] -
@@ -146,8 +130,7 @@ ALWAYS_INLINE void take_out(const Corners *low, const Corners *high, int n, cons
         double right = high->base[k] + last * high->moving[k] -
                        (low->base[k] + last * low->moving[k]);
         uint64_t large = 0 - (uint64_t)(left + right > most[k]);
-        out[k] = ((sides[0].loose[k] | sides[1].loose[k]) & large) |
-                 ((sides[0].crosses[k] | sides[1].crosses[k]) & any);
+        out[k] = (sides[0].crosses[k] | sides[1].crosses[k]) & large;
         for (int part = 0; part < 2; part++) {
             sides[part].below[k] &= ~out[k];
             sides[part].crosses[k] &= ~out[k];
@@ -156,7 +139,7 @@ ALWAYS_INLINE void take_out(const Corners *low, const Corners *high, int n, cons
 }
 
 ALWAYS_INLINE void sides_of_nodes_loops(const Search *s, const Cut *cut, const Limits *limits,
-                                        const Batch *batch, int open, Sides *sides, Batch *opened)
+                                        const Batch *batch, int all, Sides *sides, Batch *opened)
 {
     const Chart chart = *cut->chart;
     const double *boxes = s->tree->box;
@@ -175,11 +158,11 @@ ALWAYS_INLINE void sides_of_nodes_loops(const Search *s, const Cut *cut, const L
         compare_nodes(&low, &high, n, cut->weight + cut->from[part], s->rounding, limits[part],
                       sides + part);
     if (cut->parts == 1) sides[1] = sides[0];
-    for (int k = 0; k < n; k++) most[k] = open == OPEN_LARGE ? cut->open_above : -1;
-    if (s->tree->soil.rows && open == OPEN_LARGE)
+    for (int k = 0; k < n; k++) most[k] = all ? -1 : cut->open_above;
+    if (s->tree->soil.rows && !all)
         for (int k = 0; k < n; k++)
             most[k] *= s->tree->node[batch->index[k]].child == UNGROWN ? LATE : 1;
-    take_out(&low, &high, n, cut, most, open == OPEN_ALL, sides, out);
+    take_out(&low, &high, n, cut, most, sides, out);
     for (int k = 0; k < batch->count; k++) {
         opened->index[opened->count] = batch->index[k];
         opened->count += (int)(out[k] & 1);
@@ -188,5 +171,5 @@ ALWAYS_INLINE void sides_of_nodes_loops(const Search *s, const Cut *cut, const L
 
 WITH_WIDEST_VECTORS(, sides_of_nodes,
                     (const Search *s, const Cut *cut, const Limits *limits, const Batch *batch,
-                     int open, Sides *sides, Batch *opened),
-                    (s, cut, limits, batch, open, sides, opened))
+                     int all, Sides *sides, Batch *opened),
+                    (s, cut, limits, batch, all, sides, opened))

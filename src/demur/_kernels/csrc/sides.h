@@ -16,16 +16,16 @@ typedef struct {
     double low[2], high[2];
 } Limits;
 
-/* Masks, all bits or none: what lies below a part, what crosses it and, of nodes, which may have
- * points that do not. */
+/* Masks, all bits or none: what lies below a part and what crosses it. */
 typedef struct {
-    uint64_t below[BATCH_SIZE], crosses[BATCH_SIZE], loose[BATCH_SIZE];
+    uint64_t below[BATCH_SIZE], crosses[BATCH_SIZE];
 } Sides;
 
 void sides_of_points(const Search *s, const Cut *cut, const Limits *limits, const Batch *batch,
                      Sides *sides);
-/* Nodes that have to be opened are listed, and are on no side. */
+/* Nodes that cross any part and are large, or `all` of them, have to be opened; they are listed,
+ * and are on no side. */
 void sides_of_nodes(const Search *s, const Cut *cut, const Limits *limits, const Batch *batch,
-                    int open, Sides *sides, Batch *opened);
+                    int all, Sides *sides, Batch *opened);
 
 #endif

@@ -220,13 +220,13 @@ static void will_open(const Tree *tree, int32_t index)
     for (int64_t i = node->first; i < node->end; i += LINE / 2) WILL_READ(tree->point + 2 * i);
 }
 
-static int sift_nodes(Sieve *v, int open)
+static int sift_nodes(Sieve *v, int open_all)
 {
     Sides sides[2];
     Batch opened = {.count = 0};
     if (reserve_batch(v)) return -1;
     fill_up(&v->nodes);
-    sides_of_nodes(v->s, v->cut, v->limits, &v->nodes, open, sides, &opened);
+    sides_of_nodes(v->s, v->cut, v->limits, &v->nodes, open_all, sides, &opened);
     add_pairs(v, &v->nodes, sides, v->s->tree->sums);
     for (int k = 0; k < v->cut->parts; k++)
         v->part[k].box.nodes +=
@@ -247,7 +247,7 @@ static int sift_waiting(Sieve *v)
         waiting->count -= n;
         memcpy(v->nodes.index, waiting->item + waiting->count, (size_t)n * sizeof(int32_t));
         v->nodes.count = (int)n;
-        if (sift_nodes(v, v->cut->open_below)) return -1;
+        if (sift_nodes(v, 0)) return -1;
     }
     return 0;
 }
@@ -278,9 +278,9 @@ int sift(Search *s, const Cut *cut, const int32_t *item, int64_t count)
     for (int64_t done = 0; done < count; done += CHUNK) {
         hold(&v, item + done, count - done < CHUNK ? (int)(count - done) : CHUNK);
         if (v.points.count > BATCH_SIZE - CHUNK && sift_points(&v)) return -1;
-        if (v.nodes.count > BATCH_SIZE - CHUNK && sift_nodes(&v, cut->open)) return -1;
+        if (v.nodes.count > BATCH_SIZE - CHUNK && sift_nodes(&v, cut->open_items)) return -1;
     }
-    if (v.nodes.count && sift_nodes(&v, cut->open)) return -1;
+    if (v.nodes.count && sift_nodes(&v, cut->open_items)) return -1;
     if (sift_waiting(&v)) return -1;
     return v.points.count ? sift_points(&v) : 0;
 }

@@ -8,9 +8,8 @@ typedef struct {
     const Chart *chart;
     double weight[3];
     int from[2], parts;
-    double open_above; /* how large an extent is large, */
-    int open;          /* which items are opened that are nodes, */
-    int open_below;    /* and which nodes below them */
+    double open_above; /* nodes of larger extent are opened */
+    int open_items;    /* items that are nodes are opened whatever their extent */
 } Cut;
 
 /* Fill s->part, whose zones and certain sums are set, from the items of the whole. */

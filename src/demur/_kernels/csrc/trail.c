@@ -78,7 +78,7 @@ static int record_box(Search *s, Trail *trail, int64_t *sums)
 {
     Box box;
     if (stack_pop(&s->now, &box, &s->popped, sums, s->row_size)) return -1;
-    int parts = trail->steps < MOST_STEPS ? split_zone(s, &box, sums, OPEN_LARGE) : 0;
+    int parts = trail->steps < MOST_STEPS ? split_zone(s, &box, sums, 0) : 0;
     if (parts == 0) return end_at(s, trail, &box);
     for (int k = 0; k < parts; k++)
         if (record_part(s, trail, s->part + k, box.step)) return -1;
