@@ -195,16 +195,18 @@ def test_folds_and_replicates_give_the_same_estimates(engine):
     table = pa.table({"a": score[:, 0], "b": score[:, 1], "loss": wrong, "ood": ood})
     sample = dm.Sample.from_frame(table, ["a", "b"], loss="loss", ood="ood")
     model, arrays = dm.TprFprModel(0.6, 0.4), ArraySource(sample)
+    # Each draw takes these engines seconds; arrays show below that the mean is right.
+    folds, replicates = (2, 2) if engine in ("dask", "sqlite") else (3, 5)
     with ENGINES[engine]() as source_of:
         source = source_of(table, Roles(("a", "b"), loss="loss", ood="ood"))
-        cross = [cross_tune(one, model, folds=3, rng=4) for one in (arrays, source)]
-        booted = [bootstrap(one, model, replicates=5, rng=4) for one in (arrays, source)]
+        cross = [cross_tune(one, model, folds=folds, rng=4) for one in (arrays, source)]
+        booted = [bootstrap(one, model, replicates=replicates, rng=4) for one in (arrays, source)]
     assert cross[0].held_out == cross[1].held_out
     # By hand: every row is decided by the rule of its fold.
     columns = [score[:, 0], score[:, 1]]
     accepted = np.zeros(n, bool)
     for number, fold in enumerate(cross[1].folds):
-        here = RowDraw.fold(number, 3, 4).keeps(columns, ood)
+        here = RowDraw.fold(number, folds, 4).keeps(columns, ood)
         accepted[here] = fold.rule.accept(score[here])
     assert cross[1].held_out.accepted_id == accepted[~ood].sum()
     assert cross[1].held_out.accepted_ood == accepted[ood].sum()
@@ -213,7 +215,8 @@ def test_folds_and_replicates_give_the_same_estimates(engine):
         assert rate.interval == other.interval
         np.testing.assert_array_equal(rate.out_of_bag, other.out_of_bag)
     # Means over draws with replacement are near the estimate from the sample.
-    assert abs(booted[0].measures["tpr"].in_bag.mean() - 0.6) < 0.01
+    if replicates == 5:
+        assert abs(booted[0].measures["tpr"].in_bag.mean() - 0.6) < 0.01
     with pytest.raises(dm.InvalidInputError, match="need a Sample"):
         cross_tune(arrays, model, groups=(np.zeros(1), np.zeros(1)))
     with pytest.raises(dm.InvalidInputError, match="no costs"):
