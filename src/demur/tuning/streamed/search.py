@@ -69,8 +69,6 @@ FEW = (1 / 16, 1 / 64, 1 / 250, 1 / 1000, 0.0, 0.0)
 LONGER = 10
 # The same for a box that would survive in part only.
 TIGHT = 1.15
-# Part of the rows that a round leaves of those before it, above which the next is not worth it.
-_HARDLY = 0.98
 _DEEPEST = 64
 # Nodes whose lines spread over more than this part of the height of a box are opened.
 _COARSE = 0.5
@@ -438,7 +436,6 @@ def survey(lines: Lines, bound: BoxJudge, zones: list[Zone], plan: StreamPlan) -
     """
     boxes, most = 0, LONGER * plan.boxes
     everything = int(lines.pyramid.wanted[lines.pyramid.root])
-    left = 2 * everything
     for enough, share in zip(ROUNDS, FEW, strict=True):
         few = max(plan.few, int(share * everything))
         found = Survey(lines, bound, enough=enough, few=few, budget=most)
@@ -447,10 +444,9 @@ def survey(lines: Lines, bound: BoxJudge, zones: list[Zone], plan: StreamPlan) -
             found.run(zones)
         boxes += found.boxes
         zones = found.zones
-        before, left = left, found.rows
         many = plan.plenty is not None and found.rows > plan.plenty
         most = LONGER * plan.boxes - boxes if many else plan.boxes
-        if 3 * found.boxes > most or left > _HARDLY * before:
+        if 3 * found.boxes > most:
             break
     found.boxes = boxes
     return found
