@@ -10,7 +10,7 @@ import pytest
 from instances import random_model, random_rows, to_sample
 
 from demur._kernels import compiled, exact, numpy_engine, reference
-from demur._kernels.numpy_engine import branch_and_bound, incumbent
+from demur._kernels.numpy_engine import branch_and_bound, slabs
 from demur.core.points import Points
 from demur.tuning.operating_points import quarters
 from demur.tuning.prepared import kernel_arguments
@@ -27,8 +27,8 @@ class Slabs:
     def search(*arguments, **options):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(branch_and_bound, "_LARGE", -1)
-            patch.setattr(incumbent, "_FEW", 24)
-            patch.setattr(incumbent, "_THIN", 6)
+            patch.setattr(slabs, "_FEW", 24)
+            patch.setattr(slabs, "_THIN", 6)
             return numpy_engine.search(*arguments, **options)
 
 

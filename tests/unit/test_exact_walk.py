@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from demur._kernels.engines import PLAIN, Doubt
-from demur._kernels.exact import AcceptedSet, DoubtfulRows, ExactWalk
+from demur._kernels.exact_walk import AcceptedSet, DoubtfulRows, ExactWalk
 
 
 def random_doubt(rng, kind):

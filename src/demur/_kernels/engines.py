@@ -5,7 +5,6 @@ The environment variable ``DEMUR_ENGINE`` (``compiled`` or ``numpy``) forces one
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -23,28 +22,14 @@ NAMES = ("compiled", "numpy")
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 
-# Steps that a column of whole numbers may span, and how far from zero it may be. The gap of any
-# accepted set, in steps, is then several times the rounding errors of rules about the scores.
-_STEPS, _FARTHEST = 2.0**22, 2.0**25
-_DECIMALS = tuple(10.0**digits for digits in range(13))
-# Rows looked at before all of them are.
-_SAMPLE = 256
-# An offset is taken out from this many times the spread on; x - offset is then exact.
-_OFFSET = 4.0
-# Rows that are looked at together: what lies between stays in the cache.
-_BLOCK = 8192
+BLOCK = 8192
+"""Rows that are looked at together: what lies between stays in the cache."""
 
 Status = Literal["optimal", "gap", "budget", "unresolved", "infeasible"]
 
 
 Ranges = list[tuple[float, float]]
 """The smallest and the largest value of each column."""
-
-
-def ranges_of(scores: _Floats) -> Ranges:
-    """Return the ranges of columns; none without rows."""
-    # Column by column: reductions over the short axis of pairs are slow.
-    return [(float(column.min()), float(column.max())) for column in scores.T if len(column)]
 
 
 class Frame(NamedTuple):
@@ -68,19 +53,6 @@ class Frame(NamedTuple):
     whole: bool = False
     """Whether all points are whole numbers, few enough that every accepted set has a wide gap."""
 
-    @classmethod
-    def of(cls, scores: _Floats, ranges: Ranges | None = None) -> Frame:
-        """Return the frame for scores, finite, of shape (n, 2), whose ranges may be known."""
-        if len(scores) == 0:
-            return cls()
-        ranges = ranges_of(scores) if ranges is None else ranges
-        lattices = [_lattice(x, *ends) for x, ends in zip(scores.T, ranges, strict=True)]
-        first, second = lattices
-        if first is not None and second is not None:
-            return cls((first[0], second[0]), (first[1], second[1]), True)
-        shifts = [_offset(*ends) for ends in ranges]
-        return cls((shifts[0], shifts[1]))
-
     @property
     def plain(self) -> bool:
         """Whether points are the scores."""
@@ -98,13 +70,13 @@ class Frame(NamedTuple):
         points = np.empty(scores.shape)
         # Column by column, as NumPy is slow with rows of two.
         for column, shift, divisor in zip(range(2), self.shift, self.divisor, strict=True):
-            for start in range(0, len(scores), _BLOCK):
-                moved = scores[start : start + _BLOCK, column] * divisor
+            for start in range(0, len(scores), BLOCK):
+                moved = scores[start : start + BLOCK, column] * divisor
                 moved -= shift
                 if self.whole:
                     # Last, since a column that never changes may be shifted by any number.
                     np.rint(moved, out=moved)
-                points[start : start + _BLOCK, column] = moved
+                points[start : start + BLOCK, column] = moved
         return points
 
     def scores(self, points: _Floats) -> _Floats:
@@ -115,48 +87,6 @@ class Frame(NamedTuple):
         """Return weights of points as weights of scores, the larger of them 1 in size."""
         scaled = weights * np.array(self.divisor)
         return np.asarray(scaled / np.abs(scaled).max(axis=-1, keepdims=True))
-
-
-def _lattice(values: _Floats, low: float, high: float) -> tuple[float, float] | None:
-    """Return shift and divisor that make all values whole numbers, of not too many steps."""
-    if low == high:
-        # A column that never changes is a single step, wherever it is.
-        return low, 1.0
-    if not (high - low <= _STEPS and max(-low, high) <= _FARTHEST):
-        return None
-    sample = values[:: max(1, len(values) // _SAMPLE)]
-    reach, size = high - low, max(-low, high)
-    decimals = [d for d in _DECIMALS if reach * d <= _STEPS and size * d <= _FARTHEST]
-    for divisors in (decimals, [_finest_dyadic(reach, size)]):
-        # What is no multiple of the finest step is none of any other.
-        if divisors and _are_steps(sample, divisors[-1]):
-            for divisor in divisors:
-                if _are_steps(sample, divisor) and _are_steps(values, divisor):
-                    return float(np.rint((low + high) / 2 * divisor)), divisor
-    return None
-
-
-def _are_steps(values: _Floats, divisor: float) -> bool:
-    for start in range(0, len(values), _BLOCK):
-        part = values[start : start + _BLOCK]
-        steps = part * divisor
-        np.rint(steps, out=steps)
-        # Division rounds correctly, as reading a decimal does.
-        steps /= divisor
-        if not (steps == part).all():
-            return False
-    return True
-
-
-def _finest_dyadic(reach: float, size: float) -> float:
-    """Return the largest power of two that leaves a column within its limits."""
-    _, exponent = math.frexp(min(_STEPS / reach, _FARTHEST / size))
-    return 2.0 ** min(max(exponent - 1, 0), 1000)
-
-
-def _offset(low: float, high: float) -> float:
-    middle = low / 2 + high / 2
-    return middle if abs(middle) >= _OFFSET * (high - low) else 0.0
 
 
 PLAIN = Frame()

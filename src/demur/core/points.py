@@ -4,10 +4,13 @@ A *mass* is an integer standing for ``mass * 2**-exponent``. Counts and integer 
 their own masses (exponent 0). Other weights are put on a grid fine enough that the total is
 just below 2**52: every partial sum is then exact both in int64 and in float64, whatever the
 order of the rows or the number of partitions they are summed in.
+
+Scores that are decimals are searched as the whole numbers they stand for (`frame_of`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +18,22 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray, FloatArray, IntArray
-from demur._kernels.engines import Ranges, engine, ranges_of
+from demur._kernels.engines import BLOCK, PLAIN, Frame, Ranges, engine
 from demur._kernels.exact import products_ordered
 from demur.core.program import Part, Totals
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 
 LIMIT = 2**52
+
+# Steps that a column of whole numbers may span, and how far from zero it may be. The gap of any
+# accepted set, in steps, is then several times the rounding errors of rules about the scores.
+_STEPS, _FARTHEST = 2.0**22, 2.0**25
+_DECIMALS = tuple(10.0**digits for digits in range(13))
+# Rows looked at before all of them are.
+_SAMPLE = 256
+# An offset is taken out from this many times the spread on; x - offset is then exact.
+_OFFSET = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +322,67 @@ def _together(ranges: list[Ranges]) -> Ranges:
         (min(low for low, _ in parts), max(high for _, high in parts))
         for parts in zip(*ranges, strict=True)
     ]
+
+
+def ranges_of(scores: FloatArray) -> Ranges:
+    """Return the ranges of columns; none without rows."""
+    # Column by column: reductions over the short axis of pairs are slow.
+    return [(float(column.min()), float(column.max())) for column in scores.T if len(column)]
+
+
+def frame_of(scores: FloatArray, ranges: Ranges | None = None) -> Frame:
+    """Return the frame for scores, finite, of shape (n, 2), whose ranges may be known."""
+    if len(scores) == 0:
+        return PLAIN
+    ranges = ranges_of(scores) if ranges is None else ranges
+    lattices = [_lattice(x, *ends) for x, ends in zip(scores.T, ranges, strict=True)]
+    first, second = lattices
+    if first is not None and second is not None:
+        return Frame((first[0], second[0]), (first[1], second[1]), True)
+    shifts = [_offset(*ends) for ends in ranges]
+    return Frame((shifts[0], shifts[1]))
+
+
+def _lattice(values: FloatArray, low: float, high: float) -> tuple[float, float] | None:
+    """Return shift and divisor that make all values whole numbers, of not too many steps."""
+    if low == high:
+        # A column that never changes is a single step, wherever it is.
+        return low, 1.0
+    if not (high - low <= _STEPS and max(-low, high) <= _FARTHEST):
+        return None
+    sample = values[:: max(1, len(values) // _SAMPLE)]
+    reach, size = high - low, max(-low, high)
+    decimals = [d for d in _DECIMALS if reach * d <= _STEPS and size * d <= _FARTHEST]
+    for divisors in (decimals, [_finest_dyadic(reach, size)]):
+        # What is no multiple of the finest step is none of any other.
+        if divisors and _are_steps(sample, divisors[-1]):
+            for divisor in divisors:
+                if _are_steps(sample, divisor) and _are_steps(values, divisor):
+                    return float(np.rint((low + high) / 2 * divisor)), divisor
+    return None
+
+
+def _are_steps(values: FloatArray, divisor: float) -> bool:
+    for start in range(0, len(values), BLOCK):
+        part = values[start : start + BLOCK]
+        steps = part * divisor
+        np.rint(steps, out=steps)
+        # Division rounds correctly, as reading a decimal does.
+        steps /= divisor
+        if not (steps == part).all():
+            return False
+    return True
+
+
+def _finest_dyadic(reach: float, size: float) -> float:
+    """Return the largest power of two that leaves a column within its limits."""
+    _, exponent = math.frexp(min(_STEPS / reach, _FARTHEST / size))
+    return 2.0 ** min(max(exponent - 1, 0), 1000)
+
+
+def _offset(low: float, high: float) -> float:
+    middle = low / 2 + high / 2
+    return middle if abs(middle) >= _OFFSET * (high - low) else 0.0
 
 
 def _of_rows(masses: RowMasses, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:

@@ -36,8 +36,7 @@ from demur.metrics.areas import (
     share,
     tie_groups,
 )
-from demur.tuning.boxes import BoxFinder
-from demur.tuning.prepared import Prepared, as_prepared
+from demur.tuning.prepared import BoxFinder, Prepared, as_prepared
 from demur.tuning.result import DIRECTION_SETS, Exact, Shape
 from demur.tuning.tune import search_exact, search_one_score
 

@@ -19,7 +19,7 @@ from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels import reference
 from demur._kernels.engines import Frame
 from demur.core.columns import combine
-from demur.core.points import Points
+from demur.core.points import Points, frame_of
 from demur.core.sample import Sample
 from demur.metrics.areas import (
     CurveArea,
@@ -235,7 +235,7 @@ def _swept(points: Points, direction: tuple[float, ...]) -> _CandidateSegments:
 def _beside_ood(points: Points, settled: bool) -> Iterator[_CandidateSegments]:
     """Yield the rules that stop just below an OOD point."""
     chart = quarters(DIRECTION_SETS["nonneg"])[0]
-    frame = Frame.of(points.scores)
+    frame = frame_of(points.scores)
     x, y = chart.coordinates(frame.points(points.scores))
     # Pivots are the points with mass in the first place: here OOD.
     merged = reference.merge(x, y, points.ood.sum(axis=0), points.id[None], points.loss)

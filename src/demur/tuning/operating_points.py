@@ -20,7 +20,7 @@ from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels import reference
 from demur._kernels.engines import Frame, Optima
 from demur.core.columns import combine, midway
-from demur.core.points import Points
+from demur.core.points import Points, frame_of
 from demur.core.program import Totals
 from demur.errors import InvalidInputError
 from demur.tuning.prepared import spread
@@ -269,7 +269,7 @@ def operating_points(
         for direction in swept_directions(points, directions, search):
             yield _swept(points, direction)
         return
-    frame = Frame.of(points.scores)
+    frame = frame_of(points.scores)
     searched = frame.points(points.scores)
     for chart in quarters(DIRECTION_SETS[str(directions)]):
         merged = reference.merge(*chart.coordinates(searched), points.id, points.ood, points.loss)

@@ -26,9 +26,16 @@ from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample, likely_mistakes, warn_of_mistakes
 from demur.core.source import ScoreSource
 from demur.errors import DemurError, InvalidInputError
-from demur.tuning.boxes import Box, BoxFinder
 from demur.tuning.operating_points import Line
-from demur.tuning.prepared import MANY, LinearParts, Prepared, as_prepared, kernel_arguments
+from demur.tuning.prepared import (
+    MANY,
+    Box,
+    BoxFinder,
+    LinearParts,
+    Prepared,
+    as_prepared,
+    kernel_arguments,
+)
 from demur.tuning.result import (
     DIRECTION_SETS,
     Direction,

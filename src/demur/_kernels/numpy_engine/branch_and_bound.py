@@ -26,13 +26,8 @@ from demur._kernels.numpy_engine.boxes import (
     join,
     take,
 )
-from demur._kernels.numpy_engine.incumbent import (
-    Incumbent,
-    Kinds,
-    SlabSearch,
-    first_look,
-    spread_of,
-)
+from demur._kernels.numpy_engine.incumbent import Incumbent, first_look
+from demur._kernels.numpy_engine.slabs import Kinds, SlabSearch, spread_of
 from demur._kernels.numpy_engine.splitting import divide, gather
 from demur._kernels.numpy_engine.strips import cells_inside, cells_on_line
 from demur._kernels.numpy_engine.tree import FAN, ID, TAG, Tree

@@ -34,8 +34,7 @@ from demur.core.row_draws import KEY_DIGITS
 from demur.core.source import MEMORY, Rows
 from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.engines.base import ScannedSource
-from demur.sources.engines.expressions import Table
-from demur.sources.engines.row_draws import KEY
+from demur.sources.engines.expressions import KEY, Table
 from demur.sources.files import FileStamps, Stamps, find_files, hive_kind, hive_values
 from demur.sources.lakes import LakeTable
 from demur.sources.open import Missing, Roles

@@ -33,13 +33,13 @@ from demur.core.source import MEMORY, Measure, Overview, Rows, Sides, Sum, Tally
 from demur.errors import InvalidInputError
 from demur.sources.engines.base import BatchCounting, ScannedSource
 from demur.sources.engines.expressions import (
+    KEY,
     StandardRows,
     Table,
     check_class_values,
     known_frame,
 )
 from demur.sources.engines.group_sums import grouped, overview_of, tally_of
-from demur.sources.engines.row_draws import KEY
 from demur.sources.open import Missing, Roles
 from demur.sources.record_batches import is_number
 

@@ -23,8 +23,7 @@ from demur.core.bins import Axis, Bins
 from demur.core.row_draws import KEY_DIGITS
 from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.engines.base import PushdownSource
-from demur.sources.engines.expressions import Table
-from demur.sources.engines.row_draws import KEY
+from demur.sources.engines.expressions import KEY, Table
 from demur.sources.files import Located
 from demur.sources.record_batches import arrow
 

@@ -23,8 +23,7 @@ from demur.core.rule import BoxRule, Rule
 from demur.core.sample import POOLED_NAME
 from demur.core.source import Measure, Sides
 from demur.errors import MissingExtraError
-from demur.sources.engines.expressions import BAD_FLAG, GROUP, ID_SIDE, NO_FLAG
-from demur.sources.engines.row_draws import TIMES
+from demur.sources.engines.expressions import BAD_FLAG, GROUP, ID_SIDE, NO_FLAG, TIMES
 from demur.sources.open import Missing, Roles
 
 Kind = Literal["flag", "whole", "real", "text"]

@@ -1,7 +1,7 @@
 """A closer look at marked cells of scores: their rows counted again, in cells of a cone.
 
 Where all directions that may be the best are nearly the same, cells that are thin across them
-(`cone`) tell much more of the rows than as many cells of scores. The rows of marked cells are
+(`Cone`) tell much more of the rows than as many cells of scores. The rows of marked cells are
 counted in such cells, the search goes on in the zones that survived, and only the rows of cells
 that it still marks are fetched; of the others, two points are enough. The proof in `tune` holds
 for the directions of the cone, outside of which no half-plane is as good as the best one known.
@@ -11,20 +11,44 @@ Where in a cone to look for a better half-plane: cells of scores, taken as if al
 in the middle, tell about how good the best threshold of a direction is. That is smooth in the
 direction where many rows are counted, so the lowest point of a parabola is a good guess. Strips
 there are counted exactly.
+
+*Cones.* All half-planes of a cone have weights (1, t), or (t, 1), with t from t[0] to t[1]. Let a
+and b be the values of a row in the two directions at its ends. In each direction between, the value
+of the row is between a and b, at the same place for all rows: half-planes of the cone are
+half-planes of (a, b) with two non-negative weights. Cells of (a, b) are crossed by few of them.
+
+In a cell with a0 <= a <= a1 and b0 <= b <= b1, the point of the plane with values (a0, b0) is
+accepted before all rows in every direction of the cone, and that with (a1, b1) after them; in
+other directions this need not be so.
+
+Rounding: `_DOUBT` times |x| + t*|y| is many times what rounding may put off any of a, b, these
+two points, and what rules add up. Cells are larger by that, and the points by a quarter of it: so
+the points lie beyond all rows, and cells beyond their points.
+
+The search (`ConeSearch`) is branch and bound over the directions of a cone, for all thresholds at
+once. For directions from one to another, each cell is accepted for certain above some threshold
+and rejected for certain below another. Between these it crosses. So one sort of the thresholds
+tells which masses are accepted and which cross at each of them, and `BoxJudge` whether a
+half-plane there may be as good as the best one known. Directions with such thresholds are cut in
+two, until the cells are wider than their values differ between the directions. Cells that cross
+then at any threshold that is left are marked. Directions are numbered from 0 to 1, and the
+threshold of a line is what it has above ``lean * direction``, so that lines of the same place
+have about the same threshold throughout.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from demur._arrays import FloatArray, IntArray
+from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels.numpy_engine.bounds import Best
-from demur._kernels.numpy_engine.boxes import Zone
-from demur.core.bins import Bins
+from demur._kernels.numpy_engine.boxes import LINE_EPS, Zone
+from demur.core.bins import Axis, Bins, axis_for
 from demur.core.columns import combine
 from demur.core.points import Points
 from demur.core.program import Program, Totals
@@ -35,6 +59,7 @@ from demur.tuning.result import DIRECTION_SETS, Exact, SearchCertificate
 from demur.tuning.streamed.cells import (
     CellGrid,
     Layout,
+    Signs,
     cloud,
     corners,
     first_and_last,
@@ -44,18 +69,6 @@ from demur.tuning.streamed.cells import (
     table_of,
     turned,
 )
-from demur.tuning.streamed.cone import (
-    Bands,
-    Cone,
-    ConeSearch,
-    Extents,
-    bands_of,
-    cone_bins,
-    cone_of,
-    extents_of_scores,
-    extents_of_values,
-    outer_points,
-)
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.search import BoxJudge, Opened, best_known, best_of
 from demur.tuning.tune import search_exact
@@ -64,6 +77,15 @@ _NONNEG = DIRECTION_SETS["nonneg"]
 # Directions that are tried on cells, and thresholds that are counted in the best of them.
 _DIRECTIONS = 13
 _STEPS = 1024
+_DOUBT = 2.0**-44
+# Scores beyond this, whose sums may overflow, are left to cells of scores.
+_LARGEST = 1e150
+# Part of the width of a cone that is added on either side, and its least width relative to t.
+_ROOM = 0.25
+_THINNEST = 2.0**-16
+# Part of what cells cross that may come from the width of an arc of directions.
+_ENOUGH = 0.35
+_DEEPEST = 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,3 +257,304 @@ def _below(mass: IntArray, value: FloatArray, thresholds: FloatArray) -> IntArra
     for total, column in zip(sums, mass, strict=True):
         np.add.at(total, slot, column)
     return np.asarray(np.cumsum(sums[:, :-1], axis=1))
+
+
+class Cone(NamedTuple):
+    """Directions between two."""
+
+    signs: Signs
+    """By which scores are multiplied before."""
+    chart: int
+    """The score with weight 1 or -1."""
+    t: tuple[float, float]
+
+    def direction(self, t: float) -> tuple[float, float]:
+        """Return the weights of the scores for one of the directions."""
+        x, y = self.signs
+        p, q = (x, t * y) if self.chart == 0 else (t * x, y)
+        return float(p), float(q)
+
+    @property
+    def weights(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The two directions, as weights of the scores."""
+        return self.direction(self.t[0]), self.direction(self.t[1])
+
+    def holds(self, direction: tuple[float, ...]) -> bool:
+        """Return whether a direction is between the two."""
+        p, q = (sign * weight for sign, weight in zip(self.signs, direction, strict=True))
+        one, other = (p, q) if self.chart == 0 else (q, p)
+        return one > 0 and self.t[0] <= other / one <= self.t[1]
+
+
+def cone_of(
+    zones: Mapping[Signs, Sequence[Zone]], low: FloatArray, high: FloatArray
+) -> Cone | None:
+    """Return a cone around all zones; None if they are of several charts.
+
+    No score is below `low` or above `high`.
+    """
+    charts = {(signs, zone.chart) for signs, some in zones.items() for zone in some}
+    if len(charts) != 1 or max(np.abs(low).max(), np.abs(high).max()) > _LARGEST:
+        return None
+    ((signs, chart),) = charts
+    ends = [t for zone in zones[signs] for t in zone.t]
+    room = max(_ROOM * (max(ends) - min(ends)), _THINNEST * max(ends), _THINNEST**2)
+    return Cone(signs, chart, (max(0.0, min(ends) - room), min(1.0, max(ends) + room)))
+
+
+def cone_bins(cone: Cone, rows: FloatArray, low: FloatArray, high: FloatArray, bins: int) -> Bins:
+    """Return bins of (a, b) in which some rows spread evenly.
+
+    `low` and `high` are corners of cells, shape (cells, 2). What is beyond all of them gets bins
+    of its own.
+    """
+    plain = Bins((), cone.weights)
+    first, last = corners(low.T, high.T, cone.signs)
+    ends = np.array(cone.signs)
+    reach = np.vstack(
+        [plain.values(first.T * ends).min(axis=0), plain.values(last.T * ends).max(axis=0)]
+    )
+    values = plain.values(rows)
+    inside = values[((values >= reach[0]) & (values <= reach[1])).all(axis=1)]
+    axes = (axis_for(column, bins) for column in np.vstack([inside, reach]).T)
+    guarded = (_guarded(axis, float(end)) for axis, end in zip(axes, reach[1], strict=True))
+    return Bins(tuple(guarded), cone.weights)
+
+
+def _guarded(axis: Axis, last: float) -> Axis:
+    """Put a bin before the first and one after the last value."""
+    start = np.concatenate([[-np.finfo(np.float64).max], axis.start, [np.nextafter(last, np.inf)]])
+    first = np.concatenate([[0], axis.first + 1, [axis.bins + 2]])
+    return Axis(start, np.concatenate([[0.0], axis.scale, [0.0]]), first)
+
+
+class Extents(NamedTuple):
+    """Values of a and b of cells, shape (cells, 2), and how far rounding may put them off."""
+
+    low: FloatArray
+    high: FloatArray
+    doubt: FloatArray
+
+    @property
+    def widened(self) -> tuple[FloatArray, FloatArray]:
+        """The extents with all doubts."""
+        doubt = self.doubt[:, None]
+        return self.low - doubt, self.high + doubt
+
+
+def extents_of_scores(cone: Cone, low: FloatArray, high: FloatArray) -> Extents:
+    """Return the extents of cells of scores, given their corners."""
+    first, last = corners(low.T, high.T, cone.signs)
+    plain, ends = Bins((), cone.weights), np.array(cone.signs)
+    size = np.maximum(np.abs(low), np.abs(high)).sum(axis=1)
+    return Extents(
+        plain.values(first.T * ends), plain.values(last.T * ends), _DOUBT * size + 1e-300
+    )
+
+
+def extents_of_values(cone: Cone, low: FloatArray, high: FloatArray) -> Extents:
+    """Return the extents of cells of (a, b), given the least and the largest values there."""
+    apart = np.maximum(np.abs(high[:, 1] - low[:, 0]), np.abs(low[:, 1] - high[:, 0]))
+    along = apart / (cone.t[1] - cone.t[0])
+    size = np.maximum(np.abs(low[:, 0]), np.abs(high[:, 0])) + 2 * along
+    return Extents(low, high, _DOUBT * size + 1e-300)
+
+
+def outer_points(cone: Cone, extents: Extents) -> tuple[FloatArray, FloatArray]:
+    """Return points, shape (cells, 2), that are accepted before and after the rows of cells."""
+    return _point(cone, extents.low, -extents.doubt / 4), _point(
+        cone, extents.high, extents.doubt / 4
+    )
+
+
+def _point(cone: Cone, values: FloatArray, outwards: FloatArray) -> FloatArray:
+    """Return the point with the values a and b, but for a shift of both."""
+    (t0, t1), (a, b) = cone.t, values.T
+    other = (b - a) / (t1 - t0)
+    one = a - t0 * other + outwards
+    point = np.array([one, other] if cone.chart == 0 else [other, one])
+    return np.asarray(point.T * np.array(cone.signs))
+
+
+class Bands(NamedTuple):
+    """Cells as bands of lines, from ``first`` to ``last``."""
+
+    cell: IntArray
+    first: FloatArray
+    """Shape (2, n): threshold in direction 0, moved outwards as rounding asks for; and slope."""
+    last: FloatArray
+    mass: IntArray
+    """Shape (5 + sets, n): the masses of a grid, and then rows that can be fetched."""
+
+    def take(self, places: IntArray) -> Bands:
+        """Return some of the cells."""
+        return Bands(
+            self.cell.take(places),
+            self.first.take(places, axis=1),
+            self.last.take(places, axis=1),
+            self.mass.take(places, axis=1),
+        )
+
+
+def bands_of(low: FloatArray, high: FloatArray, mass: IntArray, rows: IntArray) -> Bands:
+    """Return cells with values from `low` to `high`, shape (cells, 2), in the two directions."""
+    doubt = 4 * LINE_EPS * np.maximum(np.abs(low), np.abs(high)).sum(axis=1)
+    first, last = (np.array([end[:, 0], end[:, 1] - end[:, 0]]) for end in (low, high))
+    first[0] -= doubt
+    last[0] += doubt
+    return Bands(np.arange(len(low)), first, last, np.vstack([mass, rows]))
+
+
+class _Arc(NamedTuple):
+    ends: tuple[float, float]
+    window: tuple[float, float]
+    bands: Bands
+    accepted: IntArray
+    depth: int
+
+
+class ConeSearch:
+    """A search of bands, and what it found."""
+
+    def __init__(self, bands: Bands, zones: Sequence[Zone], t: tuple[float, float]) -> None:
+        """Search `zones`, which are of one chart and have directions between those of `t`."""
+        middle = (bands.first[1] + bands.last[1]) / 2
+        rows = bands.mass[-1]
+        self._lean = float((middle * rows).sum() / max(1, rows.sum()))
+        lean, doubt = (
+            np.array([[0.0], [self._lean]]),
+            np.array([[4 * LINE_EPS * abs(self._lean)], [0]]),
+        )
+        self._bands = bands._replace(
+            first=bands.first - lean - doubt, last=bands.last - lean + doubt
+        )
+        self._place = (np.array([zone.t for zone in zones]) - t[0]) / (t[1] - t[0])
+        self._edges = np.array([(zone.low, zone.high) for zone in zones])
+        self.marked = np.zeros(len(bands.cell), bool)
+        """Cells that may be crossed by something as good as the best known."""
+        self.boxes = 0
+        """Intervals of directions looked at."""
+
+    def run(self, bound: BoxJudge, *, few: int, budget: int) -> None:
+        """Look at all directions; after `budget` of intervals all that is left counts as open."""
+        bands = self._bands
+        # Cells of single rows have no width that ends the cutting.
+        few = max(few, int(bands.mass[-1].sum()) // 1000)
+        start, stop = (
+            float(self._place.min()) - 4 * LINE_EPS,
+            float(self._place.max()) + 4 * LINE_EPS,
+        )
+        nothing = np.zeros(len(bands.mass) - 1, np.int64)
+        stack = [_Arc((start, stop), (-np.inf, np.inf), bands, nothing, 0)]
+        while stack:
+            arc = stack.pop()
+            self.boxes += 1
+            window = self._window(arc)
+            if window is None:
+                continue
+            arc, first, last = _sifted(arc._replace(window=window))
+            levels, alive = _alive(arc, first, last, bound)
+            if not alive.any():
+                continue
+            crossed = _crossed(first, last, levels, alive)
+            if self.boxes >= budget or self._done(arc, first, last, crossed, few):
+                self.marked[arc.bands.cell[crossed]] = True
+                continue
+            some = np.flatnonzero(alive)
+            end = np.append(levels, window[1])[some[-1] + 1]
+            left = arc._replace(window=(float(levels[some[0]]), float(end)))
+            stack.extend(_halves(left))
+
+    def _window(self, arc: _Arc) -> tuple[float, float] | None:
+        """Return the thresholds of all zones in the arc; None if there are none."""
+        start, stop = self._place.T
+        # The places of zones are rounded.
+        begin = np.maximum(start - 4 * LINE_EPS, arc.ends[0])
+        end = np.minimum(stop + 4 * LINE_EPS, arc.ends[1])
+        met = np.flatnonzero(begin <= end)
+        if len(met) == 0:
+            return None
+        part = np.array([begin - 16 * LINE_EPS, end + 16 * LINE_EPS])[:, met] - start[met]
+        part = np.clip(part / np.maximum(stop[met] - start[met], 1e-300), 0, 1)
+        low, high = (
+            edge[:, 0] + part * (edge[:, 1] - edge[:, 0])
+            for edge in (self._edges[met, 0], self._edges[met, 1])
+        )
+        lean = self._lean * np.array([begin, end])[:, met]
+        room = 16 * LINE_EPS * (np.abs(self._edges).max() + abs(self._lean))
+        window = (
+            max(arc.window[0], float((low - lean).min()) - room),
+            min(arc.window[1], float((high - lean).max()) + room),
+        )
+        return window if window[0] <= window[1] else None
+
+    def _done(
+        self,
+        arc: _Arc,
+        first: FloatArray,
+        last: FloatArray,
+        crossed: BoolArray,
+        few: int,
+    ) -> bool:
+        """Return whether cutting the arc would hardly leave fewer rows to look at."""
+        bands, (start, stop) = arc.bands, arc.ends
+        rows = bands.mass[-1][crossed]
+        if arc.depth >= _DEEPEST or int(rows.sum()) <= few:
+            return True
+        middle = start + (stop - start) / 2
+        if not start < middle < stop:
+            return True
+        high, low = (end[0] + middle * end[1] for end in (bands.last, bands.first))
+        there, whole = ((b - a)[crossed] @ rows for a, b in ((low, high), (first, last)))
+        return bool(whole - there <= _ENOUGH * whole)
+
+
+def _sifted(arc: _Arc) -> tuple[_Arc, FloatArray, FloatArray]:
+    """Leave the bands that cross the window, and return where they begin and end."""
+    start, stop = arc.ends
+    bands, (low, high) = arc.bands, arc.window
+    first, last = bands.first, bands.last
+    begin = np.minimum(first[0] + start * first[1], first[0] + stop * first[1])
+    end = np.maximum(last[0] + start * last[1], last[0] + stop * last[1])
+    inside = end <= low
+    kept = np.flatnonzero(~inside & (begin <= high))
+    below = bands.mass[:-1].take(np.flatnonzero(inside), axis=1).sum(axis=1)
+    arc = arc._replace(bands=bands.take(kept), accepted=arc.accepted + below)
+    return arc, begin.take(kept), end.take(kept)
+
+
+def _alive(
+    arc: _Arc, first: FloatArray, last: FloatArray, bound: BoxJudge
+) -> tuple[FloatArray, BoolArray]:
+    """Return where masses change, and whether something good may be from there to the next."""
+    low, high = arc.window
+    mass = arc.bands.mass[:-1]
+    levels = np.concatenate([[low], first[first > low], last[last <= high]])
+    levels.sort()
+    begun, ended = (_sums(mass, at, levels) for at in (first, last))
+    return levels, bound.alive_each(arc.accepted[:, None] + ended, begun - ended)
+
+
+def _sums(mass: IntArray, at: FloatArray, levels: FloatArray) -> IntArray:
+    """Return the masses at or below each level."""
+    order = np.argsort(at)
+    total = np.zeros((len(mass), len(at) + 1), np.int64)
+    np.cumsum(mass.take(order, axis=1), axis=1, out=total[:, 1:])
+    return total.take(np.searchsorted(at.take(order), levels, side="right"), axis=1)
+
+
+def _crossed(
+    first: FloatArray, last: FloatArray, levels: FloatArray, alive: BoolArray
+) -> BoolArray:
+    """Return which bands cross some of the thresholds that are left."""
+    before = np.concatenate([[0], np.cumsum(alive)])
+    # From the piece in which a band begins up to the one that begins where it ends.
+    begin = np.maximum(np.searchsorted(levels, first, side="right") - 1, 0)
+    end = np.searchsorted(levels, last, side="left")
+    return np.asarray(before[np.maximum(end, begin)] > before[begin])
+
+
+def _halves(arc: _Arc) -> list[_Arc]:
+    (start, stop), depth = arc.ends, arc.depth + 1
+    middle = start + (stop - start) / 2
+    return [arc._replace(ends=ends, depth=depth) for ends in ((start, middle), (middle, stop))]

@@ -37,8 +37,7 @@ from demur._kernels.numpy_engine.bounds import (
 from demur._kernels.numpy_engine.boxes import LINE_EPS, Zone, cut_t, cut_v
 from demur.core.points import Points
 from demur.core.program import Program
-from demur.tuning.boxes import Box, BoxFinder
-from demur.tuning.prepared import kernel_arguments
+from demur.tuning.prepared import Box, BoxFinder, kernel_arguments
 from demur.tuning.result import Exact, SearchCertificate
 from demur.tuning.streamed.cells import (
     CHEAP_ID,

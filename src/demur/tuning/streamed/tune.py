@@ -61,9 +61,8 @@ from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample, likely_mistakes, warn_of_mistakes
 from demur.core.source import Histogram, Measure, Overview, ScoreSource
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.tuning.boxes import Box
 from demur.tuning.operating_points import Line
-from demur.tuning.prepared import Prepared, prepare, spread
+from demur.tuning.prepared import Box, Prepared, prepare, spread
 from demur.tuning.result import (
     DIRECTION_SETS,
     Direction,
