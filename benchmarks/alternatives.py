@@ -8,7 +8,7 @@ import demur as dm
 from benchmarks.datasets import Case
 from demur._kernels import reference
 from demur.core.points import Points
-from demur.tuning.prepared import kernel_arguments
+from demur.tuning.prepared import goal_of
 
 
 def detection_metrics(positive: np.ndarray, trust: np.ndarray) -> dict[str, float]:
@@ -35,4 +35,4 @@ def sweep_all_pairs(case: Case) -> object:
     x, y = points.scores.T
     merged = reference.merge(x, y, points.id, points.ood, points.loss)
     model: dm.TprFprModel = case.model
-    return reference.search_chart(merged, *kernel_arguments(model.program(points.totals)))
+    return reference.search_chart(merged, goal_of(model.program(points.totals)))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from demur._kernels import compiled, reference
+from demur._kernels.exact import Goal
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="the C extension is not built")
 
@@ -41,15 +42,16 @@ class Instance:
 
 
 class Program:
-    """Arguments of a search after the quarters."""
+    """What is searched for."""
 
     def __init__(self, objective, per_id, min_id, max_ood, ratio):
         self.objective, self.per_id, self.min_id = np.array(objective, np.int64), per_id, min_id
         self.max_ood = np.array(max_ood, np.int64)
         self.ratio = np.array(ratio, np.int64).reshape(len(max_ood), 2)
 
-    def __iter__(self):
-        return iter((self.objective, self.per_id, self.min_id, self.max_ood, self.ratio))
+    @property
+    def goal(self):
+        return Goal(self.objective, self.per_id, self.min_id, self.max_ood, self.ratio)
 
     def key(self, id, ood, loss):
         a, b, c = (int(k) for k in self.objective)
@@ -67,7 +69,7 @@ def expected(instance, quarters, program):
         points = reference.merge(
             x[held], y[held], instance.id[held], instance.ood[:, held], instance.loss[held]
         )
-        found = reference.search_chart(points, *program)
+        found = reference.search_chart(points, program.goal)
         if found is None:
             continue
         key = program.key(found.id, found.ood, found.loss)
@@ -179,7 +181,7 @@ def test_small_instances(block):
     for _ in range(CASES // 4):
         instance = random_instance(rng)
         quarters, program = QUARTERS[rng.integers(len(QUARTERS))], random_program(rng, instance)
-        outcome = compiled.search(instance.tree(), quarters, *program)
+        outcome = compiled.search(instance.tree(), quarters, program.goal)
         check(instance, quarters, program, outcome)
 
 
@@ -216,5 +218,5 @@ def test_clouds(kind, n):
     for quarters in [(0,), (0, 1, 2, 3)]:
         for min_id, max_ood in [(total * 8 // 10, others // 5), (total // 2, others)]:
             program = Program((1, 0, 0), True, min_id, [max_ood], [(0, 0)])
-            outcome = compiled.search(tree, quarters, *program)
+            outcome = compiled.search(tree, quarters, program.goal)
             check(instance, quarters, program, outcome, all_sets=kind == "plain")

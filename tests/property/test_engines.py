@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from instances import random_model, random_rows, to_sample
 
-from demur._kernels import compiled, exact, numpy_engine, reference
+from demur._kernels import compiled, numpy_engine, reference
+from demur._kernels.exact import Goal
 from demur._kernels.numpy_engine import branch_and_bound, slabs
 from demur.core.points import Points
 from demur.tuning.operating_points import quarters
-from demur.tuning.prepared import kernel_arguments
+from demur.tuning.prepared import goal_of
 from demur.tuning.result import DIRECTION_SETS
 
 
@@ -43,19 +44,19 @@ ENGINES = [
 ]
 
 
-def by_reference(points, arguments, directions):
+def by_reference(points, goal, directions):
     """Return objective-tied best masses over all quarter turns."""
     found = []
     for quarter in quarters(DIRECTION_SETS[directions]):
         x, y = quarter.coordinates(points.scores)
         merged = reference.merge(x, y, points.id, points.ood, points.loss)
-        cells = reference.search_chart(merged, *arguments)
+        cells = reference.search_chart(merged, goal)
         if cells is not None:
             found.append((cells.id, cells.ood, cells.loss))
     if not found:
         return None
     nI, nO, L = np.array(found).T
-    row = exact.best(nI, nO, L, arguments[0], arguments[1])[0]
+    row = goal.best(nI, nO, L)[0]
     return found[row][:2]
 
 
@@ -67,10 +68,10 @@ def test_same_optimum_as_the_reference(engine, directions):
         rows = random_rows(rng, 2)
         _, model = random_model(rng, rows)
         points = Points.of(to_sample(rows))
-        arguments = kernel_arguments(model.program(points.totals))
+        goal = goal_of(model.program(points.totals))
         tree = engine.prepare(points.scores, points.id, points.ood, points.loss)
-        outcome = engine.search(tree, DIRECTION_SETS[directions].quarters, *arguments)
-        expected = by_reference(points, arguments, directions)
+        outcome = engine.search(tree, DIRECTION_SETS[directions].quarters, goal)
+        expected = by_reference(points, goal, directions)
         if expected is None:
             assert len(outcome.v) == 0 and outcome.status == "infeasible"
             continue
@@ -100,11 +101,11 @@ def test_same_optimum_on_lattices(engine, directions):
         masses[2, lossy] = 1 if rng.random() < 0.5 else rng.integers(1, 1000, lossy.sum())
         least = int(masses[0].sum() * rng.uniform(0.1, 0.9))
         most = int(masses[1].sum() * rng.uniform(0.1, 0.9))
-        arguments = (np.array([1, 0, 0]), True, least, np.array([most]), np.array([[0, 0]]))
+        goal = Goal(np.array([1, 0, 0]), True, least, np.array([most]), np.array([[0, 0]]))
         points = Points(scores, masses[0], masses[1:2], masses[2], None)
         tree = engine.prepare(scores, masses[0], masses[1:2], masses[2])
-        outcome = engine.search(tree, DIRECTION_SETS[directions].quarters, *arguments)
-        expected = by_reference(points, arguments, directions)
+        outcome = engine.search(tree, DIRECTION_SETS[directions].quarters, goal)
+        expected = by_reference(points, goal, directions)
         if expected is None:
             assert len(outcome.v) == 0 and outcome.status == "infeasible"
         else:
@@ -120,11 +121,11 @@ def test_same_optimum_on_continuous_scores(engine, n):
     masses = np.zeros((3, n), np.int64)
     masses[0, ::2], masses[1, 1::2] = 1, 1
     masses[2, ::2] = rng.random(len(masses[2, ::2])) < 0.2
-    arguments = (np.array([1, 0, 0]), True, n // 4, np.array([n // 3]), np.array([[0, 0]]))
+    goal = Goal(np.array([1, 0, 0]), True, n // 4, np.array([n // 3]), np.array([[0, 0]]))
     tree = engine.prepare(scores, masses[0], masses[1:2], masses[2])
-    outcome = engine.search(tree, (0,), *arguments)
+    outcome = engine.search(tree, (0,), goal)
     merged = reference.merge(scores[:, 0], scores[:, 1], masses[0], masses[1:2], masses[2])
-    expected = reference.search_chart(merged, *arguments)
+    expected = reference.search_chart(merged, goal)
     assert (outcome.id, outcome.ood, outcome.loss) == (expected.id, expected.ood, expected.loss)
 
 
@@ -136,21 +137,21 @@ def test_gap_and_budget_are_honest(engine):
     masses = np.zeros((3, n), np.int64)
     masses[0, ::2], masses[1, 1::2] = 1, 1
     masses[2, ::2] = rng.random(n // 2) < 0.5
-    arguments = (np.array([1, 0, 0]), True, n // 3, np.array([n]), np.array([[0, 0]]))
+    goal = Goal(np.array([1, 0, 0]), True, n // 3, np.array([n]), np.array([[0, 0]]))
     tree = engine.prepare(scores, masses[0], masses[1:2], masses[2])
-    best = engine.search(tree, (0,), *arguments)
+    best = engine.search(tree, (0,), goal)
     assert best.status == "optimal"
     optimum = best.loss / best.id
     assert best.lower_bound == pytest.approx(optimum)
-    loose = engine.search(tree, (0,), *arguments, gap=0.05)
+    loose = engine.search(tree, (0,), goal, gap=0.05)
     assert loose.loss / loose.id <= optimum + 0.05
     assert loose.lower_bound <= optimum
-    short = engine.search(tree, (0,), *arguments, budget=3)
+    short = engine.search(tree, (0,), goal, budget=3)
     assert short.status == "budget"
     assert short.lower_bound <= optimum
-    longer = engine.search(tree, (0,), *arguments, budget=max(4, best.boxes // 2))
+    longer = engine.search(tree, (0,), goal, budget=max(4, best.boxes // 2))
     assert longer.status == "budget"
     assert 0.5 * optimum < longer.lower_bound <= optimum
     again = engine.reweight(tree, 2 * masses[0], masses[1:2], 2 * masses[2])
-    doubled = engine.search(again, (0,), arguments[0], True, 2 * (n // 3), *arguments[3:])
+    doubled = engine.search(again, (0,), goal._replace(min_id=2 * (n // 3)))
     assert (doubled.id, doubled.loss) == (2 * best.id, 2 * best.loss)

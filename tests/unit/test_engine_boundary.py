@@ -10,12 +10,12 @@ import pytest
 from demur import InvalidInputError
 from demur._kernels import compiled
 from demur._kernels.engines import engine_name
-from demur._kernels.exact import Linear
+from demur._kernels.exact import Goal, Linear
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="the C extension is not built")
 
 N = 40
-OBJECTIVE = (np.array([1, 0, 0]), True, 5, np.array([10]), np.zeros((1, 2), np.int64))
+GOAL = Goal(np.array([1, 0, 0]), True, 5, np.array([10]), np.zeros((1, 2), np.int64))
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def tree():
     return compiled.prepare(rng.normal(size=(N, 2)), id, 1 - id[None], id * (np.arange(N) % 3 == 0))
 
 
-def searched(tree, quarters=(0,), **options):
-    return compiled.search(tree, quarters, *OBJECTIVE, **options)
+def searched(tree, quarters=(0,), goal=GOAL, **options):
+    return compiled.search(tree, quarters, goal, **options)
 
 
 def enclosed(engine, tree, index, *values):
@@ -143,19 +143,18 @@ def test_the_number_of_extra_masses_is_that_of_the_masses(tree, extra):
 @pytest.mark.parametrize("wrong", [0, 1, 2])
 def test_linear_bounds_have_all_their_parts(tree, wrong):
     parts = [np.zeros(shape, np.int64) for shape in ((2, 3), (2,), (2, 2))]
-    assert searched(tree, linear=Linear(*parts)).status == "optimal"
+    assert searched(tree, goal=GOAL._replace(linear=Linear(*parts))).status == "optimal"
     parts[wrong] = parts[wrong].ravel()[1:]
     with pytest.raises(ValueError, match="argument"):
-        searched(tree, linear=Linear(*parts))
+        searched(tree, goal=GOAL._replace(linear=Linear(*parts)))
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((3, 2)), np.zeros(5)])
 def test_bounds_are_one_per_set(tree, wrong):
-    objective, per_id, min_id, most, _ = OBJECTIVE
     with pytest.raises(ValueError, match="argument"):
-        compiled.search(tree, (0,), objective, per_id, min_id, most, wrong)
+        searched(tree, goal=GOAL._replace(ratio=wrong))
     with pytest.raises(ValueError, match="argument"):
-        compiled.search(tree, (0,), objective, per_id, min_id, wrong, np.zeros((1, 2)))
+        searched(tree, goal=GOAL._replace(max_ood=wrong))
 
 
 @pytest.mark.parametrize("point", [-1, N, 2**31 - 1])

@@ -22,6 +22,7 @@ HARD = """
 import signal, sys
 import numpy as np
 from demur._kernels import _engine, compiled
+from demur._kernels.exact import Goal
 
 def hard(n=500_000):
     rng = np.random.default_rng(0)
@@ -30,12 +31,13 @@ def hard(n=500_000):
     loss = id * (rng.random(2 * n) < 0.5)
     return compiled.prepare(scores, id, 1 - id[None], loss)
 
-def program(n=500_000):
-    return np.array([1, 0, 0]), True, n // 5, np.array([3 * n // 10]), np.zeros((1, 2), np.int64)
+def goal(n=500_000):
+    bounds = n // 5, np.array([3 * n // 10]), np.zeros((1, 2), np.int64)
+    return Goal(np.array([1, 0, 0]), True, *bounds)
 
 CALLS = {
-    "search": lambda tree: compiled.search(tree, (0, 1, 2, 3), *program()),
-    "directions": lambda tree: compiled.grid(tree, angles(), *program(), each=True),
+    "search": lambda tree: compiled.search(tree, (0, 1, 2, 3), goal()),
+    "directions": lambda tree: compiled.grid(tree, angles(), goal(), each=True),
     "frontier": lambda tree: compiled.frontier(tree, (0, 1, 2, 3), *levels()),
 }
 
@@ -54,7 +56,7 @@ try:
 except {exception}:
     print("stopped", flush=True)
     small = hard(300)
-    again = compiled.search(small, (0,), *program(300))
+    again = compiled.search(small, (0,), goal(300))
     assert again.status == "optimal"
 """
 RAISING = """
@@ -185,8 +187,8 @@ def alarms():
 def budgeted():
     defined = {}
     exec(HARD, defined)
-    tree, program = defined["hard"](10_000), defined["program"](10_000)
-    return lambda: compiled.search(tree, (0, 1, 2, 3), *program, budget=40_000)
+    tree, goal = defined["hard"](10_000), defined["goal"](10_000)
+    return lambda: compiled.search(tree, (0, 1, 2, 3), goal, budget=40_000)
 
 
 def same(one, other):

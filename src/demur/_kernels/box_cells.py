@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels import exact
-from demur._kernels.exact import Linear
+from demur._kernels.exact import Goal
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -27,18 +26,6 @@ TIED = 1024
 STRIPS = 128
 _LOOKED_AT = 8192
 _EPS = float(np.finfo(np.float64).eps)
-
-
-class Objective(NamedTuple):
-    """What is best and what is feasible; see `demur.core.program`."""
-
-    coefficients: _Ints
-    """Of loss, ID and OOD mass."""
-    per_id: bool
-    min_id: int
-    max_ood: _Ints
-    ratio: _Ints
-    linear: Linear | None = None
 
 
 class AxisMasses(NamedTuple):
@@ -63,20 +50,18 @@ class BestBox:
     loss: int = 0
     ranks: _Ints | None = None
 
-    def value(self, objective: Objective) -> tuple[int, int]:
+    def value(self, goal: Goal) -> tuple[int, int]:
         """Return numerator and denominator of the objective."""
-        loss, id_, ood = (int(c) for c in objective.coefficients)
-        total = loss * self.loss + id_ * self.id + ood * self.ood
-        return total, self.id if objective.per_id else 1
+        return goal.quotient(self.id, self.ood, self.loss)
 
-    def offer(self, ranks: _Ints, nI: _Ints, nO: _Ints, L: _Ints, objective: Objective) -> None:
+    def offer(self, ranks: _Ints, nI: _Ints, nO: _Ints, L: _Ints, goal: Goal) -> None:
         """Take boxes that are feasible: the best of them, if none known is better."""
         if self.ranks is not None:
             nI, nO, L = (
                 np.append(masses, known)
                 for masses, known in ((nI, self.id), (nO, self.ood), (L, self.loss))
             )
-        kept = exact.best(nI, nO, L, objective.coefficients, objective.per_id)
+        kept = goal.best(nI, nO, L)
         if len(kept) == 0:
             return
         self.id, self.ood, self.loss = int(nI[kept[0]]), int(nO[kept[0]]), int(L[kept[0]])
@@ -99,7 +84,7 @@ class Welcome(NamedTuple):
 class CellJudge:
     """Judges cells by the masses below their corners: ID, loss, OOD of each set, extra ones."""
 
-    objective: Objective
+    goal: Goal
     sets: int
     rows: int
     """How many have been added up: so large may rounding be."""
@@ -118,9 +103,9 @@ class CellJudge:
         """
         if self.best.ranks is None:
             return np.ones(len(hope), bool)
-        total, per = self.best.value(self.objective)
+        total, per = self.best.value(self.goal)
         # Quotients are of sums without a sign; other objectives may cancel to next to nothing.
-        size = abs(total / per) if self.objective.per_id else size
+        size = abs(total / per) if self.goal.per_id else size
         return hope <= total / per - self.gap + self.doubt * size
 
     def offer(self, ranks: tuple[_Ints, _Ints], masses: _Ints) -> None:
@@ -128,21 +113,17 @@ class CellJudge:
 
         `ranks` are the last ones that they accept.
         """
-        objective, sets = self.objective, self.sets
+        goal, sets = self.goal, self.sets
         nI, L, nO = masses[0], masses[1], masses[2 : 2 + sets]
-        met = exact.feasible(nI, nO, max(objective.min_id, 0), objective.max_ood, objective.ratio)
+        met = goal.met(nI, nO, L, masses[2 + sets :])
         total = nO.sum(axis=0)
-        if objective.linear is not None:
-            met[met] = exact.linear_met(
-                objective.linear, np.vstack([nI, L, total, masses[2 + sets :]])[:, met]
-            )
         # Two limits that no row meets are no box.
-        met &= (nI > 0) if objective.per_id else (nI > 0) | (total > 0)
+        met &= (nI > 0) if goal.per_id else (nI > 0) | (total > 0)
         found = np.flatnonzero(met)
         if len(found) == 0:
             return
         taken = np.column_stack([rank[found] for rank in ranks])
-        self.best.offer(taken, nI[found], total[found], L[found], objective)
+        self.best.offer(taken, nI[found], total[found], L[found], goal)
 
     def welcome(self, low: _Floats, high: _Floats) -> Welcome:
         """Return what crossing rows are worth if each has no loss, or as much as ID mass."""
@@ -158,15 +139,15 @@ class CellJudge:
 
     def weights(self) -> tuple[float, float, float]:
         """Return what a unit of loss and ID mass is worth, the best box being worth 0."""
-        loss, id_, _ = (float(c) for c in self.objective.coefficients)
-        if not self.objective.per_id or self.best.ranks is None:
+        loss, id_, _ = (float(c) for c in self.goal.objective)
+        if not self.goal.per_id or self.best.ranks is None:
             return loss, id_, 1.0
-        total, per = self.best.value(self.objective)
+        total, per = self.best.value(self.goal)
         return loss * per, id_ * per - float(total), float(per)
 
     def judge(self, low: _Floats, high: _Floats, crossing: Welcome) -> tuple[_Floats, _Bools]:
         """Return the least objective a part may hold, and whether it may hold a better box."""
-        objective, sets = self.objective, self.sets
+        goal, sets = self.goal, self.sets
         possible = self._possible(low, high)
         # Parts that no row crosses are known by their largest box.
         possible &= (high[: 2 + sets] > low[: 2 + sets]).any(axis=0)
@@ -174,25 +155,25 @@ class CellJudge:
             return np.full(low.shape[1:], -np.inf), possible
         loss, id_, per = self.weights()
         taken, with_id, penalty = crossing
-        ood = float(objective.coefficients[2]) * per
+        ood = float(goal.objective[2]) * per
         certain_ood = low[2 : 2 + sets].sum(axis=0)
         least = loss * low[1] + id_ * low[0] + ood * certain_ood + taken
         reachable = low[0] + with_id
         if penalty:
-            least += penalty * np.maximum(objective.min_id - reachable, 0.0)
-            reachable = np.maximum(reachable, objective.min_id)
-        total, denominator = self.best.value(objective)
+            least += penalty * np.maximum(goal.min_id - reachable, 0.0)
+            reachable = np.maximum(reachable, goal.min_id)
+        total, denominator = self.best.value(goal)
         size = (
             abs(loss) * high[1].max()
             + abs(id_) * high[0].max()
             + ood * high[2 : 2 + sets].sum(0).max()
         )
-        if not objective.per_id:
+        if not goal.per_id:
             least -= float(total)
             size += abs(float(total))
         doubt = 0.0 if size < 2.0**53 else self.doubt * size
-        smallest = np.maximum(np.maximum(low[0], objective.min_id), 1.0)
-        scale = per * smallest if objective.per_id else 1.0
+        smallest = np.maximum(np.maximum(low[0], goal.min_id), 1.0)
+        scale = per * smallest if goal.per_id else 1.0
         hope = total / denominator + np.minimum(least - doubt, 0.0) / scale
         if self.gap:
             return hope, possible & (hope < total / denominator - self.gap)
@@ -206,15 +187,13 @@ class CellJudge:
 
     def _possible(self, low: _Floats, high: _Floats) -> _Bools:
         """Return where a part may hold a box that is feasible."""
-        objective, sets = self.objective, self.sets
-        possible: _Bools = high[0] >= max(objective.min_id, int(objective.per_id))
-        for accepted, most, (a, b) in zip(
-            low[2 : 2 + sets], objective.max_ood, objective.ratio, strict=True
-        ):
+        goal, sets = self.goal, self.sets
+        possible: _Bools = high[0] >= max(goal.min_id, int(goal.per_id))
+        for accepted, most, (a, b) in zip(low[2 : 2 + sets], goal.max_ood, goal.ratio, strict=True):
             possible &= accepted <= most
             if b > 0:
                 possible &= float(b) * accepted <= float(a) * high[0] * (1 + self.doubt)
-        linear = objective.linear
+        linear = goal.linear
         if linear is None:
             return possible
         total = low[2 : 2 + sets].sum(axis=0)

@@ -18,12 +18,12 @@ from demur._kernels.box_cells import (
     STRIPS,
     AxisMasses,
     CellJudge,
-    Objective,
     Welcome,
     accumulate,
     open_cells,
     strip_edges,
 )
+from demur._kernels.exact import Goal
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -163,7 +163,7 @@ def count_cells(
 def search(
     scores: _Floats,
     masses: AxisMasses,
-    objective: Objective,
+    goal: Goal,
     *,
     gap: float = 0.0,
     budget: int | None = None,
@@ -174,9 +174,9 @@ def search(
     """
     kept = None
     if len(scores) >= MANY and budget is None:
-        kept = narrowed(scores, masses, objective, gap)
+        kept = narrowed(scores, masses, goal, gap)
     axes, masses = kept or ((LimitAxis(scores[:, 0]), LimitAxis(scores[:, 1])), masses)
-    return _LimitSearch(axes, masses, objective, gap).run(budget)
+    return _LimitSearch(axes, masses, goal, gap).run(budget)
 
 
 class KeptRows(NamedTuple):
@@ -187,9 +187,7 @@ class KeptRows(NamedTuple):
     masses: AxisMasses
 
 
-def narrowed(
-    scores: _Floats, masses: AxisMasses, objective: Objective, gap: float
-) -> KeptRows | None:
+def narrowed(scores: _Floats, masses: AxisMasses, goal: Goal, gap: float) -> KeptRows | None:
     """Return the rows that can matter to the best boxes; None if these are most of them.
 
     Each axis is cut into strips. By the masses of the cells that they make most of these can hold
@@ -198,7 +196,7 @@ def narrowed(
     """
     edges = strip_edges(scores)
     keys, tables = count_cells(scores, edges, masses)
-    judge = CellJudge(objective, len(masses.ood), len(scores), gap)
+    judge = CellJudge(goal, len(masses.ood), len(scores), gap)
     is_open = open_cells(
         tables.reshape(-1, STRIPS, STRIPS),
         judge,
@@ -244,14 +242,14 @@ class _LimitSearch:
         self,
         axes: tuple[LimitAxis, LimitAxis],
         masses: AxisMasses,
-        objective: Objective,
+        goal: Goal,
         gap: float,
     ) -> None:
         self.axes = axes
         self.masses = LimitMasses(masses)
-        self.judge = CellJudge(objective, self.masses.sets, len(masses.id), gap)
+        self.judge = CellJudge(goal, self.masses.sets, len(masses.id), gap)
         totals = masses.loss.sum(), masses.id.sum(), masses.ood.sum()
-        self.size = float(np.abs(objective.coefficients.astype(np.float64)) @ totals)
+        self.size = float(np.abs(goal.objective.astype(np.float64)) @ totals)
         self.cells = 0
         self.waiting: list[_BoxCells] = []
 
@@ -272,7 +270,7 @@ class _LimitSearch:
         open_ = min((float(cells.hope.min()) for cells in self.waiting), default=np.inf)
         if best.ranks is None:
             return BoxOptima(np.empty((0, 2)), 0, 0, 0, not self.waiting, open_, self.cells)
-        total, per = best.value(self.judge.objective)
+        total, per = best.value(self.judge.goal)
         x, y = self.axes
         limits = np.column_stack([x.values[best.ranks[:, 0]], y.values[best.ranks[:, 1]]])
         lower = min(total / per - self.judge.gap, open_)

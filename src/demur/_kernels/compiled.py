@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.box_cells import TIED, AxisMasses, Objective, strip_edges
+from demur._kernels.box_cells import TIED, AxisMasses, strip_edges
 from demur._kernels.box_search import BoxMargin, BoxOptima
 from demur._kernels.engines import (
     EXACT,
@@ -28,7 +28,7 @@ from demur._kernels.engines import (
     Status,
     Trail,
 )
-from demur._kernels.exact import Linear
+from demur._kernels.exact import Goal, Linear
 
 try:
     from demur._kernels import _engine
@@ -234,19 +234,14 @@ def _masses(
 def search(
     tree: MortonTree,
     quarters: tuple[int, ...],
-    objective: _Ints,
-    per_id: bool,
-    min_id: int,
-    max_ood: _Ints,
-    ratio: _Ints,
+    goal: Goal,
     *,
-    linear: Linear | None = None,
     gap: float = 0.0,
     budget: int | None = None,
     start: _Floats | None = None,
     trail: Trail | None = None,
 ) -> Outcome:
-    """Return the optimal half-planes with directions in `quarters`; see `demur.core.program`.
+    """Return the optimal half-planes with directions in `quarters`.
 
     Quarter q holds the directions from q to q + 1 right angles. The search stops when nothing
     can be better by more than `gap`, or after `budget` boxes. `start` are directions to try
@@ -257,7 +252,7 @@ def search(
     weights, v = np.empty((_HALF_PLANES, 2)), np.empty(_HALF_PLANES)
     found, id_, ood, loss, status, lower_bound, boxes, unresolved, doubts = _engine.search(
         *_tree(tree),
-        *_program(tree.extra, objective, per_id, min_id, max_ood, ratio, linear),
+        *_program(tree.extra, goal),
         np.array(quarters, np.int64),
         np.empty((0, 2)) if start is None else np.ascontiguousarray(start),
         gap,
@@ -277,13 +272,8 @@ def search(
 def trail(
     tree: MortonTree,
     quarters: tuple[int, ...],
-    objective: _Ints,
-    per_id: bool,
-    min_id: int,
-    max_ood: _Ints,
-    ratio: _Ints,
+    goal: Goal,
     *,
-    linear: Linear | None = None,
     start: _Floats | None = None,
 ) -> Trail | None:
     """Return what a search looks at, for searches of the same rows with other masses.
@@ -292,7 +282,7 @@ def trail(
     """
     steps, items, *sizes = _engine.trail(
         *_tree(tree),
-        *_program(tree.extra, objective, per_id, min_id, max_ood, ratio, linear),
+        *_program(tree.extra, goal),
         np.array(quarters, np.int64),
         np.empty((0, 2)) if start is None else np.ascontiguousarray(start),
         _SLACK,
@@ -324,13 +314,8 @@ def _doubt(
 def grid(
     tree: MortonTree,
     directions: _Floats,
-    objective: _Ints,
-    per_id: bool,
-    min_id: int,
-    max_ood: _Ints,
-    ratio: _Ints,
+    goal: Goal,
     *,
-    linear: Linear | None = None,
     each: bool = False,
 ) -> Optima:
     """Return the optimal threshold of given directions, shape (d, 2), values taken as computed.
@@ -340,7 +325,7 @@ def grid(
     """
     weights = np.ascontiguousarray(directions, np.float64)
     masses, v = np.empty((len(weights), 3), np.int64), np.empty(len(weights))
-    program = _program(tree.extra, objective, per_id, min_id, max_ood, ratio, linear)
+    program = _program(tree.extra, goal)
     _engine.directions(*_tree(tree), *program, weights, int(each), masses, v)
     return Optima(masses[:, 0], masses[:, 1], masses[:, 2], weights, v)
 
@@ -439,7 +424,7 @@ def widest(
 def limits(
     scores: _Floats,
     masses: AxisMasses,
-    objective: Objective,
+    goal: Goal,
     *,
     gap: float = 0.0,
     budget: int | None = None,
@@ -457,7 +442,7 @@ def limits(
         columns,
         sets,
         parts,
-        *_program(parts, *objective),
+        *_program(parts, goal),
         gap,
         _UNLIMITED if budget is None else budget,
         _STEP,
@@ -524,22 +509,15 @@ def metrics(
     return found
 
 
-def _program(
-    extra: int,
-    objective: _Ints,
-    per_id: bool,
-    min_id: int,
-    max_ood: _Ints,
-    ratio: _Ints,
-    linear: Linear | None,
-) -> tuple[_Ints, int, int, _Ints, _Ints, _Ints, _Ints, _Ints]:
+def _program(extra: int, goal: Goal) -> tuple[_Ints, int, int, _Ints, _Ints, _Ints, _Ints, _Ints]:
+    linear = goal.linear
     if linear is None:
         linear = Linear(*(np.empty((0, k), np.int64) for k in (3 + extra, 1, 2 + extra)))
-    columns = (objective, max_ood, ratio, *linear)
+    columns = (goal.objective, goal.max_ood, goal.ratio, *linear)
     coefficients, most, pairs, *bounds = (
         np.ascontiguousarray(column, np.int64) for column in columns
     )
-    return coefficients, int(per_id), min_id, most, pairs, bounds[0], bounds[1], bounds[2]
+    return coefficients, int(goal.per_id), goal.min_id, most, pairs, bounds[0], bounds[1], bounds[2]
 
 
 def _tree(

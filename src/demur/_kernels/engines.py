@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.box_cells import AxisMasses, Objective
+from demur._kernels.box_cells import AxisMasses
 from demur._kernels.box_search import BoxMargin, BoxOptima
-from demur._kernels.exact import Linear
+from demur._kernels.exact import Goal
 from demur.errors import InvalidInputError
 
 VARIABLE = "DEMUR_ENGINE"
@@ -290,38 +290,28 @@ class Engine(Protocol):
         self,
         tree: Any,
         quarters: tuple[int, ...],
-        objective: _Ints,
-        per_id: bool,
-        min_id: int,
-        max_ood: _Ints,
-        ratio: _Ints,
+        goal: Goal,
         *,
-        linear: Linear | None = None,
         gap: float = 0.0,
         budget: int | None = None,
         start: _Floats | None = None,
         trail: Trail | None = None,
     ) -> Outcome:
-        """Return the optimal half-planes with directions in `quarters`; see `demur.core.program`.
+        """Return the optimal half-planes with directions in `quarters`.
 
         Quarter q holds the directions from q to q + 1 right angles. The search stops when
         nothing can be better by more than `gap`, or after `budget` boxes. `start` are directions
         to try first, shape (k, 2), where the engine does not look for its own, and a `trail`, of
-        the same rows and quarters, tells which boxes to begin with. `linear` are bounds on the
-        masses of the tree, the extra ones included.
+        the same rows and quarters, tells which boxes to begin with. Linear bounds
+        of the goal are on the masses of the tree, the extra ones included.
         """
 
     def trail(
         self,
         tree: Any,
         quarters: tuple[int, ...],
-        objective: _Ints,
-        per_id: bool,
-        min_id: int,
-        max_ood: _Ints,
-        ratio: _Ints,
+        goal: Goal,
         *,
-        linear: Linear | None = None,
         start: _Floats | None = None,
     ) -> Trail | None:
         """Return what `search` looks at, for searches of the same rows with other masses.
@@ -333,13 +323,8 @@ class Engine(Protocol):
         self,
         tree: Any,
         directions: _Floats,
-        objective: _Ints,
-        per_id: bool,
-        min_id: int,
-        max_ood: _Ints,
-        ratio: _Ints,
+        goal: Goal,
         *,
-        linear: Linear | None = None,
         each: bool = False,
     ) -> Optima:
         """Return the optimal threshold of given directions, shape (d, 2), values as computed.
@@ -412,7 +397,7 @@ class Engine(Protocol):
         self,
         scores: _Floats,
         masses: AxisMasses,
-        objective: Objective,
+        goal: Goal,
         *,
         gap: float = 0.0,
         budget: int | None = None,

@@ -8,6 +8,7 @@ the order of the integers; what it cannot decide is decided on Python's integers
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -196,43 +197,33 @@ def may_beat(
 
 
 class Goal(NamedTuple):
-    """Objective and bounds, as engines take them."""
+    """What is best and what is feasible, as engines take it; see `demur.core.program`."""
 
     objective: _Ints
+    """Coefficients of loss, ID and OOD mass."""
     per_id: bool
     min_id: int
     max_ood: _Ints
     ratio: _Ints
-    linear: Linear | None
+    linear: Linear | None = None
 
-    def met(self, masses: _Ints) -> npt.NDArray[np.bool_]:
-        """Return which columns of masses (ID, loss, OOD sets, extra) meet the bounds."""
-        sets = masses[2 : 2 + len(self.max_ood)]
-        bounds = max(1, self.min_id), self.max_ood, self.ratio
-        met = feasible(masses[0], sets, *bounds)
+    def of_some_id(self) -> Goal:
+        """Return the same for sets that accept some ID mass."""
+        return self._replace(min_id=max(1, self.min_id))
+
+    def met(self, nI: _Ints, nO: _Ints, L: _Ints, extra: Sequence[_Ints] | _Ints = ()) -> _Bools:
+        """Return where all bounds hold; `nO` has shape (sets, n), `extra` (extra, n)."""
+        met = feasible(nI, nO, self.min_id, self.max_ood, self.ratio)
         if self.linear is not None:
-            parts = [masses[0], masses[1], sets.sum(axis=0), *masses[2 + len(sets) :]]
-            met &= linear_met(self.linear, np.stack(parts))
+            masses = np.stack([nI, L, nO.sum(axis=0), *extra])
+            met[met] = linear_met(self.linear, masses[:, met])
         return met
 
-    def best(self, masses: _Ints) -> _Ints:
-        """Return the columns that none beats."""
-        ood = masses[2 : 2 + len(self.max_ood)].sum(axis=0)
-        return best(masses[0], ood, masses[1], self.objective, self.per_id)
+    def best(self, nI: _Ints, nO: _Ints, L: _Ints) -> _Ints:
+        """Return the indices of rows that none beats; `nO` is the mass of all sets together."""
+        return best(nI, nO, L, self.objective, self.per_id)
 
-    def least(self, masses: _Ints) -> float:
-        """Return what no accepted set falls below: the objective of the best single row."""
+    def quotient(self, nI: int, nO: int, L: int) -> tuple[int, int]:
+        """Return numerator and denominator of the objective."""
         loss, id_, ood = (int(c) for c in self.objective)
-        rows = np.flatnonzero(masses[0])
-        if not self.per_id or id_ or ood < 0 or loss < 0 or len(rows) == 0:
-            return -np.inf
-        share = masses[1, rows] / masses[0, rows]
-        close = rows[share <= share.min() * (1 + DOUBT)]
-        return float(loss * min(Fraction(int(masses[1, i]), int(masses[0, i])) for i in close))
-
-    def value(self, masses: _Ints) -> float:
-        """Return the objective of masses, rounded."""
-        loss, id_, ood = (int(c) for c in self.objective)
-        total = loss * int(masses[1]) + id_ * int(masses[0])
-        total += ood * int(masses[2 : 2 + len(self.max_ood)].sum())
-        return float(Fraction(total, int(masses[0]) if self.per_id else 1))
+        return loss * L + id_ * nI + ood * nO, nI if self.per_id else 1

@@ -51,12 +51,13 @@ class ExactCell(NamedTuple):
 
 def settled(outcome: Outcome, rows: DoubtfulRows, goal: Goal) -> Outcome:
     """Return what a search found after its doubts were looked at exactly."""
+    goal = goal.of_some_id()
     unresolved, bound = outcome.unresolved, outcome.lower_bound
     cells: list[ExactCell] = []
     steps = _STEPS
     for doubt in sorted(outcome.doubts, key=lambda doubt: doubt.merit):
         walk = ExactWalk(doubt)
-        seen = walk.cells(steps, max(1, goal.min_id))
+        seen = walk.cells(steps, goal.min_id)
         steps -= walk.steps
         if seen is None:
             unresolved, bound = unresolved + 1, min(bound, doubt.merit)
@@ -64,14 +65,42 @@ def settled(outcome: Outcome, rows: DoubtfulRows, goal: Goal) -> Outcome:
             cells += map(walk.placed, _worth(seen, outcome, goal))
     found = _best_of(outcome._replace(lower_bound=bound), cells, rows, goal)
     # Boxes that were given up are bounded by what crosses them, which may be less than nothing.
-    bound = max(found.lower_bound, goal.least(rows.masses))
+    bound = max(found.lower_bound, _least(rows.masses, goal))
     status = found.status
     if len(found.v) and status != "budget":
-        value = goal.value(_known(found, len(rows.masses)))
+        value = _value(_known(found, len(rows.masses)), goal)
         bound = min(bound, value)
         if (unresolved or found.lost) and bound < value and status == "optimal":
             status = "unresolved"
     return found._replace(status=status, lower_bound=float(bound), unresolved=unresolved, doubts=())
+
+
+def _split(masses: _Ints, goal: Goal) -> tuple[_Ints, _Ints, _Ints, _Ints]:
+    """Return ID mass, OOD mass of each set, loss and extra masses."""
+    sets = 2 + len(goal.max_ood)
+    return masses[0], masses[2:sets], masses[1], masses[sets:]
+
+
+def _totals(masses: _Ints, goal: Goal) -> tuple[int, int, int]:
+    """Return the ID, OOD and loss mass of one accepted set."""
+    nI, nO, L, _ = _split(masses, goal)
+    return int(nI), int(nO.sum()), int(L)
+
+
+def _value(masses: _Ints, goal: Goal) -> float:
+    """Return the objective of one accepted set, rounded."""
+    return float(Fraction(*goal.quotient(*_totals(masses, goal))))
+
+
+def _least(masses: _Ints, goal: Goal) -> float:
+    """Return what no accepted set falls below: the objective of the best single row."""
+    loss, id_, ood = (int(c) for c in goal.objective)
+    rows = np.flatnonzero(masses[0])
+    if not goal.per_id or id_ or ood < 0 or loss < 0 or len(rows) == 0:
+        return -np.inf
+    share = masses[1, rows] / masses[0, rows]
+    close = rows[share <= share.min() * (1 + DOUBT)]
+    return float(loss * min(Fraction(int(masses[1, i]), int(masses[0, i])) for i in close))
 
 
 def _known(outcome: Outcome, width: int) -> _Ints:
@@ -86,10 +115,10 @@ def _worth(cells: list[_Seen], outcome: Outcome, goal: Goal) -> list[_Seen]:
     if not cells:
         return []
     masses = np.array([masses for masses, *_ in cells], np.int64).T
-    kept = np.flatnonzero(goal.met(masses))
+    kept = np.flatnonzero(goal.met(*_split(masses, goal)))
     if len(outcome.v):
-        known = goal.value(_known(outcome, len(masses)))
-        kept = kept[[goal.value(masses[:, k]) <= known for k in kept]]
+        known = _value(_known(outcome, len(masses)), goal)
+        kept = kept[[_value(masses[:, k], goal) <= known for k in kept]]
     return [cells[k] for k in kept]
 
 
@@ -104,7 +133,8 @@ def _best_of(outcome: Outcome, cells: list[ExactCell], rows: DoubtfulRows, goal:
         columns = masses[:, left]
         if len(outcome.v):
             columns = np.column_stack([columns, _known(outcome, len(masses))])
-        winners = goal.best(columns)
+        nI, nO, L, _ = _split(columns, goal)
+        winners = goal.best(nI, nO.sum(axis=0), L)
         if winners[-1] == len(left):
             break
         best = masses[:, left[winners[0]]]
@@ -112,8 +142,7 @@ def _best_of(outcome: Outcome, cells: list[ExactCell], rows: DoubtfulRows, goal:
         if line is not None:
             found = _with_rule(outcome, line, best, goal)
             break
-        ood = int(best[2 : 2 + len(goal.max_ood)].sum())
-        lost[int(best[0]), ood, int(best[1])] = goal.value(best)
+        lost[_totals(best, goal)] = _value(best, goal)
         left = np.delete(left, winners)
     bound = min([outcome.lower_bound, found.lower_bound, *lost.values()])
     return found._replace(lost=tuple(lost), lower_bound=bound)
@@ -134,15 +163,15 @@ def _rule_of(cells: list[ExactCell], rows: DoubtfulRows) -> _Floats | None:
 
 def _with_rule(outcome: Outcome, line: _Floats, masses: _Ints, goal: Goal) -> Outcome:
     """Return an outcome with a better rule."""
-    ood = int(masses[2 : 2 + len(goal.max_ood)].sum())
+    id_, ood, loss = _totals(masses, goal)
     return outcome._replace(
         weights=line[None, :2],
         v=line[2:],
-        id=int(masses[0]),
+        id=id_,
         ood=ood,
-        loss=int(masses[1]),
+        loss=loss,
         status="optimal" if outcome.status == "infeasible" else outcome.status,
-        lower_bound=goal.value(masses),
+        lower_bound=_value(masses, goal),
     )
 
 

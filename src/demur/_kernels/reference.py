@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels import exact
-from demur._kernels.exact import Linear
+from demur._kernels.exact import Goal
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -48,6 +47,10 @@ class Sweep(NamedTuple):
     extra: _Ints
     """Shape (extra, values)."""
 
+    def masses(self, row: int) -> tuple[int, int, int]:
+        """Return the ID, OOD and loss mass accepted at a row."""
+        return int(self.id[row]), int(self.ood[:, row].sum()), int(self.loss[row])
+
 
 NO_EXTRA = np.zeros((0, 0), np.int64)
 
@@ -76,13 +79,11 @@ def sweep(
     )
 
 
-def admissible(swept: Sweep, bounds: tuple[int, _Ints, _Ints], linear: Linear | None) -> _Ints:
-    """Return the rows of a sweep that meet min_id, max_ood and ratio, and linear bounds."""
-    met = exact.feasible(swept.id, swept.ood, *bounds)
-    if linear is not None:
-        masses = np.stack([swept.id, swept.loss, swept.ood.sum(axis=0), *swept.extra])
-        met &= exact.linear_met(linear, masses)
-    return np.flatnonzero(met)
+def best_of_sweep(swept: Sweep, goal: Goal) -> int | None:
+    """Return the row of the best operating point of a sweep, None if none is feasible."""
+    rows = np.flatnonzero(goal.met(swept.id, swept.ood, swept.loss, swept.extra))
+    kept = goal.best(swept.id[rows], swept.ood.sum(axis=0)[rows], swept.loss[rows])
+    return int(rows[kept[0]]) if len(kept) else None
 
 
 class Merged(NamedTuple):
@@ -268,38 +269,20 @@ class ChartOptimum(NamedTuple):
     loss: int
 
 
-def search_chart(
-    points: Merged,
-    objective: _Ints,
-    per_id: bool,
-    min_id: int,
-    max_ood: _Ints,
-    ratio: _Ints,
-    thinnest: float = 0.0,
-    linear: Linear | None = None,
-) -> ChartOptimum | None:
-    """Return the optimal half-planes with non-negative weights, or None if none is feasible.
-
-    Accepted sets that exist only within a relative range of mu of `thinnest` are passed over.
-    """
+def search_chart(points: Merged, goal: Goal) -> ChartOptimum | None:
+    """Return the optimal half-planes with non-negative weights, or None if none is feasible."""
     rows: list[tuple[float, float, int, int, int, int]] = []
     for cells in pivot_cells(points):
-        met = exact.feasible(cells.id, cells.ood, min_id, max_ood, ratio)
-        if thinnest:
-            met &= cells.high > cells.low * (1 + thinnest)
+        rim = np.flatnonzero(goal.met(cells.id, cells.ood, cells.loss, cells.extra))
         nO = cells.ood.sum(axis=0)
-        if linear is not None:
-            masses = np.stack([cells.id, cells.loss, nO, *cells.extra])
-            met &= exact.linear_met(linear, masses)
-        rim = np.flatnonzero(met)
-        for k in rim[exact.best(cells.id[rim], nO[rim], cells.loss[rim], objective, per_id)]:
+        for k in rim[goal.best(cells.id[rim], nO[rim], cells.loss[rim])]:
             rows.append(
                 (cells.low[k], cells.high[k], cells.pivot, cells.id[k], nO[k], cells.loss[k])
             )
     if not rows:
         return None
     low, high, pivot, nI, nO, L = (np.array(column) for column in zip(*rows, strict=True))
-    kept = exact.best(nI, nO, L, objective, per_id)
+    kept = goal.best(nI, nO, L)
     weights = weights_between(low[kept], high[kept])
     v = along(weights.T, points.x[pivot[kept]], points.y[pivot[kept]])
     first = kept[0]

@@ -17,7 +17,7 @@ import numpy as np
 
 from demur._arrays import FloatArray, IntArray, check_kind, takes
 from demur._files import read_text, strict_json, write_atomically
-from demur._kernels import exact, reference
+from demur._kernels import reference
 from demur.core.card import Card
 from demur.core.columns import ScoreColumns, midway
 from demur.core.models import RejectionModel
@@ -28,7 +28,7 @@ from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.tuning.frontier import frontier
-from demur.tuning.prepared import LinearParts
+from demur.tuning.prepared import LinearParts, goal_of
 from demur.tuning.result import Directions, Exact, Grid, SearchCertificate, Tuning, infeasible_error
 
 FORMAT = "demur.operating_points"
@@ -114,16 +114,10 @@ class OperatingTable:
         return InfeasibleError(f"{error} ({saved})", model=error.model, attainable=error.attainable)
 
     def _best(self, program: Program) -> int | None:
-        bounds = np.array(program.max_ood), np.array(program.ratio)
-        met = exact.feasible(self.accepted_id, self.accepted_ood[None], program.min_id, *bounds)
-        linear = LinearParts.of(program, self._no_rows()).linear
-        if linear is not None:
-            masses = np.stack([self.accepted_id, self.accepted_loss, self.accepted_ood])
-            met &= exact.linear_met(linear, masses)
-        rows = np.flatnonzero(met)
-        objective = np.array([program.loss, program.id, program.ood])
-        accepted = self.accepted_id[rows], self.accepted_ood[rows], self.accepted_loss[rows]
-        kept = exact.best(*accepted, objective, program.per_id)
+        goal = goal_of(program, LinearParts.of(program, self._no_rows()).linear)
+        nI, nO, L = self.accepted_id, self.accepted_ood, self.accepted_loss
+        rows = np.flatnonzero(goal.met(nI, nO[None], L))
+        kept = goal.best(nI[rows], nO[rows], L[rows])
         return int(rows[kept[0]]) if len(kept) else None
 
     def _attained(self, program: Program) -> tuple[int, int, int] | None:

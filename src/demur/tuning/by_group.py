@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray, check_kind
-from demur._kernels import exact
 from demur.core.models import RejectionModel, check_model
 from demur.core.points import Points
 from demur.core.program import Program
@@ -27,7 +26,7 @@ from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.errors import DemurError, InvalidInputError
 from demur.tuning.operating_points import Rules, operating_points, settle
-from demur.tuning.prepared import LinearParts, kernel_arguments
+from demur.tuning.prepared import LinearParts, goal_of
 from demur.tuning.result import Directions, infeasible_error
 
 MOST_ROWS = 3000
@@ -358,16 +357,14 @@ def _better(
 def _tied_best(state: _State, program: Program, whole: Points) -> IntArray:
     """Return the feasible sums that none beats."""
     nI, nO, L = state.masses.astype(np.int64)
-    objective, per_id, min_id, max_ood, ratio = kernel_arguments(program)
-    met = exact.feasible(nI, nO[None], min_id, max_ood, ratio)
     linear = LinearParts.of(program, whole).linear
-    if linear is not None:
-        extra = np.zeros((linear.extra, len(nI)), np.int64)
-        met &= exact.linear_met(linear, np.vstack([nI, L, nO, extra]))
+    extra = np.zeros((0 if linear is None else linear.extra, len(nI)), np.int64)
+    goal = goal_of(program, linear)
+    met = goal.met(nI, nO[None], L, extra)
     if not program.reject_all:
         met &= nI > 0
     rows = np.flatnonzero(met)
-    tied: IntArray = rows[exact.best(nI[rows], nO[rows], L[rows], objective, per_id)]
+    tied: IntArray = rows[goal.best(nI[rows], nO[rows], L[rows])]
     return tied
 
 

@@ -36,7 +36,7 @@ from demur._kernels.numpy_engine.bounds import Best, BoxMasses, Prices, Problem,
 from demur._kernels.numpy_engine.boxes import EPS, SIGNS
 from demur.core.points import Points
 from demur.core.program import Program
-from demur.tuning.prepared import Prepared, kernel_arguments
+from demur.tuning.prepared import Prepared, goal_of
 from demur.tuning.result import DirectionSet
 
 _MOST_OPEN = 0.25
@@ -90,7 +90,7 @@ def narrowed(prepared: Prepared, program: Program, allowed: DirectionSet) -> Nar
     searched = prepared.frame.points(points.scores)
     cells = StripCells.of(searched)
     sums = RowSums.of(cells, points.id, points.ood, points.loss)
-    problem = Problem.of(*kernel_arguments(program))
+    problem = Problem.of(goal_of(program))
     found = _to_beat(prepared, cells, sums, guess, program, allowed)
     if found is None:
         return None

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray, takes
-from demur._kernels import exact, reference
-from demur._kernels.box_cells import AxisMasses, Objective
+from demur._kernels import reference
+from demur._kernels.box_cells import AxisMasses
 from demur._kernels.box_search import BoxOptima
 from demur._kernels.engines import (
     EXACT,
@@ -126,12 +126,11 @@ class Prepared:
         `start` are directions to try first, shape (d, 2); a `trail` was recorded with other masses.
         """
         bounds = LinearParts.of(program, self.points)
-        arguments = kernel_arguments(program)
+        goal = goal_of(program, bounds.linear)
         outcome = self.engine.search(
             self._grown(bounds.parts),
             allowed.quarters,
-            *arguments,
-            linear=bounds.linear,
+            goal,
             gap=gap,
             budget=budget,
             start=start,
@@ -142,7 +141,7 @@ class Prepared:
         points = self.points
         masses = [points.id, points.loss, *points.ood, *map(points.part, bounds.parts)]
         rows = DoubtfulRows(points.scores, np.stack(masses), self.frame)
-        return settled(outcome, rows, Goal(*arguments, bounds.linear))
+        return settled(outcome, rows, goal)
 
     def trail(
         self, program: Program, allowed: DirectionSet, start: FloatArray | None
@@ -152,8 +151,7 @@ class Prepared:
         return self.engine.trail(
             self._grown(bounds.parts),
             allowed.quarters,
-            *kernel_arguments(program),
-            linear=bounds.linear,
+            goal_of(program, bounds.linear),
             start=start,
         )
 
@@ -168,8 +166,7 @@ class Prepared:
         return self.engine.grid(
             self._grown(bounds.parts) if plain else self._tree_of(bounds.parts, PLAIN),
             weights,
-            *kernel_arguments(program),
-            linear=bounds.linear,
+            goal_of(program, bounds.linear),
             each=each,
         )
 
@@ -449,16 +446,15 @@ def _whole(values: FloatArray) -> float:
     return width if 0 < width < math.inf else 1.0
 
 
-def kernel_arguments(
-    program: Program,
-) -> tuple[np.ndarray[Any, Any], bool, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def goal_of(program: Program, linear: Linear | None = None) -> Goal:
     """Return objective and bounds as the kernels take them."""
-    return (
+    return Goal(
         np.array([program.loss, program.id, program.ood], np.int64),
         program.per_id,
         program.min_id,
         np.array(program.max_ood, np.int64),
         np.array(program.ratio, np.int64),
+        linear,
     )
 
 
@@ -514,9 +510,8 @@ class BoxFinder:
         return best, SearchCertificate(status, lower, found.cells)
 
     def _is_worse(self, box: Box, other: Box, program: Program) -> bool:
-        objective, per_id, *_ = kernel_arguments(program)
         nI, nO, L = (np.array([getattr(b, m) for b in (box, other)]) for m in ("id", "ood", "loss"))
-        return 0 not in exact.best(nI, nO, L, objective, per_id)
+        return 0 not in goal_of(program).best(nI, nO, L)
 
     def masses(self, program: Program, search: Exact) -> tuple[int, int, int] | None:
         """Return the ID, OOD and loss mass that the best box accepts; None if there is none."""
@@ -526,16 +521,15 @@ class BoxFinder:
         return (0, 0, 0) if program.reject_all else None
 
     def _search(self, program: Program, search: Exact) -> BoxOptima:
-        objective, masses = self._asked(program)
+        goal, masses = self._asked(program)
         gap = search.gap / program.scale
-        return self._engine.limits(self._pairs, masses, objective, gap=gap, budget=search.budget)
+        return self._engine.limits(self._pairs, masses, goal, gap=gap, budget=search.budget)
 
-    def _asked(self, program: Program) -> tuple[Objective, AxisMasses]:
+    def _asked(self, program: Program) -> tuple[Goal, AxisMasses]:
         points = self._points
         bounds = LinearParts.of(program, points)
-        objective = Objective(*kernel_arguments(program), bounds.linear)
         zero_one = points.is_zero_one()
-        return objective, AxisMasses(
+        return goal_of(program, bounds.linear), AxisMasses(
             points.id, points.ood, points.loss, points.parts(bounds.parts), zero_one
         )
 

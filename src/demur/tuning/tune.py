@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray
-from demur._kernels import exact, reference
+from demur._kernels import reference
 from demur._kernels.engines import Outcome, Trail
 from demur.core.card import Card
 from demur.core.columns import combine, midway
@@ -34,7 +34,7 @@ from demur.tuning.prepared import (
     LinearParts,
     Prepared,
     as_prepared,
-    kernel_arguments,
+    goal_of,
 )
 from demur.tuning.result import (
     DIRECTION_SETS,
@@ -366,31 +366,17 @@ def search_one_score(
     """Return the best threshold along an axis, or None if none meets the bounds."""
     bounds = LinearParts.of(program, points)
     swept = _sweep(points, combine(axis, points.scores), bounds)
-    row = _best_of_sweep(swept, program, bounds)
+    row = reference.best_of_sweep(swept, goal_of(program, bounds.linear))
     lines = reject_all(program, len(axis))
     if row is not None:
         last, following = np.append(swept.value[row : row + 2], math.inf)[:2].tolist()
-        lines.append(Line(axis, float(midway(last, following)), *_masses_at(swept, row), math.inf))
+        lines.append(Line(axis, float(midway(last, following)), *swept.masses(row), math.inf))
     return preferred(lines, program)
 
 
 def _sweep(points: Points, values: FloatArray, bounds: LinearParts) -> reference.Sweep:
     masses = points.id, points.ood, points.loss
     return reference.sweep(values, *masses, points.parts(bounds.parts))
-
-
-def _best_of_sweep(swept: reference.Sweep, program: Program, bounds: LinearParts) -> int | None:
-    """Return the row of the best operating point of one sweep, or None if none is feasible."""
-    objective, per_id, min_id, max_ood, ratio = kernel_arguments(program)
-    rows = reference.admissible(swept, (min_id, max_ood, ratio), bounds.linear)
-    nO = swept.ood.sum(axis=0)[rows]
-    kept = exact.best(swept.id[rows], nO, swept.loss[rows], objective, per_id)
-    return int(rows[kept[0]]) if len(kept) else None
-
-
-def _masses_at(swept: reference.Sweep, row: int) -> tuple[int, int, int]:
-    """Return the ID, OOD and loss mass accepted at one row of a sweep."""
-    return int(swept.id[row]), int(swept.ood[:, row].sum()), int(swept.loss[row])
 
 
 def search_exact(
@@ -496,7 +482,7 @@ def search_directions(
         direction = directions[k]
         values = combine(direction, points.scores)
         swept = _sweep(points, values, bounds)
-        row = _best_of_sweep(swept, program, bounds)
+        row = reference.best_of_sweep(swept, goal_of(program, bounds.linear))
         if row is not None:
             lines.append(_line_at(swept, row, direction, prepared.spread))
     return preferred(lines + reject_all(program, 2), program)
@@ -531,7 +517,7 @@ def _line_at(swept: reference.Sweep, row: int, direction: Direction, scale: Floa
     return Line(
         direction,
         float(midway(last, following)),
-        *_masses_at(swept, row),
+        *swept.masses(row),
         (following - last) / float(np.hypot(*(np.array(direction) * scale))),
     )
 
@@ -554,5 +540,4 @@ def preferred(lines: list[Line], program: Program) -> Line | None:
 
 def _tied_best(masses: IntArray, program: Program) -> IntArray:
     """Return the rows of masses (ID, OOD, loss), shape (n, 3), that none of the others beats."""
-    objective, per_id, *_ = kernel_arguments(program)
-    return exact.best(masses[:, 0], masses[:, 1], masses[:, 2], objective, per_id)
+    return goal_of(program).best(masses[:, 0], masses[:, 1], masses[:, 2])

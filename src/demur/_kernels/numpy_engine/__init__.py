@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels import exact, reference
+from demur._kernels import reference
 from demur._kernels.box_search import box_margin
 from demur._kernels.box_search import search as limits
 from demur._kernels.engines import (
@@ -21,7 +21,7 @@ from demur._kernels.engines import (
     ScalarMetrics,
     Trail,
 )
-from demur._kernels.exact import Linear
+from demur._kernels.exact import Goal
 from demur._kernels.numpy_engine.branch_and_bound import search
 from demur._kernels.numpy_engine.tree import OOD, Tree, prepare, reweight
 
@@ -69,28 +69,20 @@ def trail(tree: Tree, *args: object, **kwargs: object) -> Trail | None:
 def grid(
     tree: Tree,
     directions: _Floats,
-    objective: _Ints,
-    per_id: bool,
-    min_id: int,
-    max_ood: _Ints,
-    ratio: _Ints,
+    goal: Goal,
     *,
-    linear: Linear | None = None,
     each: bool = False,
 ) -> Optima:
     """Return the optimal threshold of given directions, by sorting along each."""
-    given = tree.given.present()
+    given, goal = tree.given.present(), goal.of_some_id()
     masses, v = np.zeros((len(directions), 3), np.int64), np.full(len(directions), np.nan)
     for k, direction in enumerate(directions):
         with np.errstate(over="ignore", invalid="ignore"):
             values = reference.along(direction, *given.scores.T)
         swept = reference.sweep(values, given.id, given.ood, given.loss, given.extra)
-        rows = reference.admissible(swept, (max(1, min_id), max_ood, ratio), linear)
-        total = swept.ood.sum(axis=0)
-        kept = exact.best(swept.id[rows], total[rows], swept.loss[rows], objective, per_id)
-        if len(kept):
-            row = rows[kept[0]]
-            masses[k], v[k] = (swept.id[row], total[row], swept.loss[row]), swept.value[row]
+        row = reference.best_of_sweep(swept, goal)
+        if row is not None:
+            masses[k], v[k] = swept.masses(row), swept.value[row]
     return Optima(masses[:, 0], masses[:, 1], masses[:, 2], directions, v)
 
 
@@ -114,7 +106,7 @@ def frontier(
     risk, no_ratio = np.array([1, 0, 0]), np.zeros((1, 2), np.int64)
     for row, column in table.open_cells():
         bounds = int(id_levels[row]), ood_levels[column : column + 1], no_ratio
-        found = search(tree, quarters, risk, True, *bounds)
+        found = search(tree, quarters, Goal(risk, True, *bounds))
         if len(found.v) == 0:
             table.rule_out(row, column)
             continue

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels import exact
-from demur._kernels.exact import Linear
+from demur._kernels.exact import Goal, Linear
 from demur._kernels.numpy_engine import tree as trees
 from demur._kernels.numpy_engine.tree import ID, LOSS, OOD, Tree
 
@@ -41,25 +40,21 @@ class Problem(NamedTuple):
     min_id: int
     max_ood: _Floats
     ratio: _Floats
-    integers: tuple[_Ints, _Ints, _Ints]
-    """Objective, max_ood and ratio as they came; see `demur.core.program`."""
-    linear: Linear | None = None
+    goal: Goal
+    """The same in integers, and linear bounds."""
 
     @classmethod
-    def of(
-        cls,
-        objective: _Ints,
-        per_id: bool,
-        min_id: int,
-        max_ood: _Ints,
-        ratio: _Ints,
-        linear: Linear | None = None,
-    ) -> Problem:
-        """Take the arguments of a search; at least one ID mass must be accepted."""
-        loss, id_, ood = (float(c) for c in objective)
-        bounds = max_ood.astype(np.float64), ratio.astype(np.float64)
-        integers = (objective, max_ood, ratio)
-        return cls(loss, id_, ood, per_id, max(1, min_id), *bounds, integers, linear)
+    def of(cls, goal: Goal) -> Problem:
+        """Take what is searched for; at least one ID mass must be accepted."""
+        goal = goal.of_some_id()
+        loss, id_, ood = (float(c) for c in goal.objective)
+        bounds = goal.max_ood.astype(np.float64), goal.ratio.astype(np.float64)
+        return cls(loss, id_, ood, goal.per_id, goal.min_id, *bounds, goal)
+
+    @property
+    def linear(self) -> Linear | None:
+        """The linear bounds, if there are any."""
+        return self.goal.linear
 
     @property
     def sets(self) -> slice:
@@ -124,15 +119,6 @@ class Problem(NamedTuple):
         Unless rounding blurs it, that is.
         """
         return 1 / best.id if self.per_id else 1.0
-
-    def feasible(self, nI: _Ints, nO: _Ints) -> _Bools:
-        """Return where all bounds hold, exactly."""
-        _, max_ood, ratio = self.integers
-        return exact.feasible(nI, nO, self.min_id, max_ood, ratio)
-
-    def best(self, nI: _Ints, nO: _Ints, L: _Ints) -> _Ints:
-        """Return the rows that no other beats, exactly; `nO` is the mass of all sets."""
-        return exact.best(nI, nO, L, self.integers[0], self.per_id)
 
 
 class Best(NamedTuple):

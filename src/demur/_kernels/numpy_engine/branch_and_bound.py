@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels.engines import Doubt, Outcome, Status, Trail
-from demur._kernels.exact import Linear
+from demur._kernels.exact import Goal
 from demur._kernels.numpy_engine.bounds import Problem, Verdict, cheap_masses, judge
 from demur._kernels.numpy_engine.boxes import (
     Boxes,
@@ -65,24 +65,18 @@ _MOST_OF_A_FAN = 1024
 def search(
     tree: Tree,
     quarters: tuple[int, ...],
-    objective: _Ints,
-    per_id: bool,
-    min_id: int,
-    max_ood: _Ints,
-    ratio: _Ints,
+    goal: Goal,
     *,
-    linear: Linear | None = None,
     gap: float = 0.0,
     budget: int | None = None,
     start: _Floats | None = None,
     trail: Trail | None = None,
 ) -> Outcome:
-    """Return the optimal half-planes with directions in `quarters`; see `demur.core.program`.
+    """Return the optimal half-planes with directions in `quarters`.
 
     A `trail` is not needed.
     """
-    problem = Problem.of(objective, per_id, min_id, max_ood, ratio, linear)
-    run = _Search(tree, problem, gap, budget, start)
+    run = _Search(tree, Problem.of(goal), gap, budget, start)
     return run.over([chart for quarter in quarters for chart in charts(tree, quarter)])
 
 

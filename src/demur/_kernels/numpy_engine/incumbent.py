@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels import exact
 from demur._kernels.numpy_engine.bounds import Best, Cheap, Prices, Problem
 from demur._kernels.numpy_engine.boxes import Chart, Edges
 from demur._kernels.numpy_engine.splitting import gather
@@ -80,10 +79,8 @@ class Incumbent:
         """
         nI, L = (cells.mass[k].astype(np.int64) for k in (ID, LOSS))
         nO = cells.mass[self._problem.sets].astype(np.int64)
-        met = self._problem.feasible(nI, nO)
-        if self._problem.linear is not None:
-            whole = self._problem.linear_masses(cells.mass).astype(np.int64)
-            met &= exact.linear_met(self._problem.linear, whole)
+        extra = cells.mass[self._problem.sets.stop :].astype(np.int64)
+        met = self._problem.goal.met(nI, nO, L, extra)
         failed = np.zeros(0, np.int64)
         if self._failed:
             known = cells.room <= [self._failed.get(tag, -1.0) for tag in cells.mass[TAG]]
@@ -95,7 +92,7 @@ class Incumbent:
             if self.best is not None:
                 masses = [np.append(*pair) for pair in zip(masses, self.best[1:], strict=True)]
             id_, ood, loss = masses
-            winners = self._problem.best(id_, ood, loss)
+            winners = self._problem.goal.best(id_, ood, loss)
             beaten = self.best is None or winners[-1] < len(rows)
             winners = rows[winners[winners < len(rows)]]
             planes = [_half_plane(chart, cells, int(row)) for row in winners]

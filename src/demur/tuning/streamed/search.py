@@ -37,7 +37,7 @@ from demur._kernels.numpy_engine.bounds import (
 from demur._kernels.numpy_engine.boxes import LINE_EPS, Zone, cut_t, cut_v
 from demur.core.points import Points
 from demur.core.program import Program
-from demur.tuning.prepared import Box, BoxFinder, kernel_arguments
+from demur.tuning.prepared import Box, BoxFinder, goal_of
 from demur.tuning.result import Exact, SearchCertificate
 from demur.tuning.streamed.cells import (
     CHEAP_ID,
@@ -89,7 +89,7 @@ class BoxJudge:
         self, program: Program, price: float, best: Best | None, layout: Layout | None = None
     ) -> None:
         self._program, self._best = program, best
-        self._problem = Problem.of(*kernel_arguments(program))
+        self._problem = Problem.of(goal_of(program))
         self._prices = Prices(program.loss * price, program.loss * price)
         self._linear: LinearJudge | None = None
         if program.linear:
@@ -149,13 +149,13 @@ class BoxJudge:
 
 def best_of(program: Program, layout: Layout, mass: IntArray) -> Best | None:
     """Return the best of some operating points; `mass` has the rows of a grid's masses."""
-    problem = Problem.of(*kernel_arguments(program))
+    goal = goal_of(program).of_some_id()
     nI, L, nO = mass[ID], mass[LOSS], split_ood(mass, len(program.max_ood))[0]
-    met = problem.feasible(nI, nO)
+    met = goal.met(nI, nO, L)
     if program.linear:
         met &= layout.met(program, mass)
     rows, total = np.flatnonzero(met), nO.sum(axis=0)
-    kept = problem.best(nI[rows], total[rows], L[rows])
+    kept = goal.best(nI[rows], total[rows], L[rows])
     if len(kept) == 0:
         return None
     row = rows[kept[0]]
@@ -173,7 +173,7 @@ def best_known(program: Program, found: Iterable[Best | None]) -> Best | None:
     if not some:
         return None
     nI, nO, L = np.array([best[1:] for best in some], np.int64).T
-    return some[int(Problem.of(*kernel_arguments(program)).best(nI, nO, L)[0])]
+    return some[int(goal_of(program).best(nI, nO, L)[0])]
 
 
 class Items(NamedTuple):
