@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from commands import make_table, rates, rows_of, run, write_table
 
@@ -109,21 +110,44 @@ def test_losses_that_are_not_errors_have_no_oscr(tmp_path):
     ]
 
 
-def test_rows_that_stay_where_they_are_have_graded_losses_and_sets(tmp_path):
+@pytest.mark.parametrize("weighted", [[], ["--weight", "w"]])
+@pytest.mark.parametrize("graded", [0.25, 1])
+def test_rows_that_stay_where_they_are_have_graded_losses_weights_and_sets(
+    tmp_path, graded, weighted
+):
     table = make_table()
-    graded = table["is_wrong"].to_numpy() * 0.25
+    losses = table["is_wrong"].to_numpy() * graded
+    weights = np.random.default_rng(0).random(len(table)) + 0.1
+    # No exponent that suits one set suits the other.
+    weights[table["set"].to_numpy() == "svhn"] *= 1e-12
     place = table.column_names.index("is_wrong")
-    write_table(table.set_column(place, "is_wrong", [graded]), tmp_path / "s.parquet")
+    table = table.set_column(place, "is_wrong", [losses]).append_column("w", [weights])
+    write_table(table, tmp_path / "s.parquet")
     asked = ["compare", "s.parquet", *SCORES, *COLUMNS, "--ood", "set", *BOUNDS, "--json"]
+    asked += weighted
     here, there = (
         json.loads(run(tmp_path, *asked, "--engine", engine).stdout)["results"]
         for engine in ("memory", "duckdb")
     )
     assert len(here) == len(there) == 9
+    assert ("OSCR/all" in there[0]["metrics"]) == (graded == 1)
     for one, other in zip(here, there, strict=True):
         assert one["scores"] == other["scores"] and one["ood"] == other["ood"]
+        assert list(one["metrics"]) == list(other["metrics"])
         for name, value in one["metrics"].items():
             assert other["metrics"][name] == pytest.approx(value, abs=1e-9), name
+
+
+def test_areas_are_not_compared_where_rows_share_an_id(tmp_path):
+    table = make_table()
+    for ids, expected in ((np.arange(len(table)), 1), (np.arange(len(table)) // 3, 0)):
+        write_table(table.append_column("patient", [ids]), tmp_path / "s.parquet")
+        asked = ["compare", "s.parquet", "--scores", "msp", "--scores", "knn_conf", *COLUMNS]
+        asked += ["--ood", "set", *BOUNDS, "--id", "patient", "--replicates", "2", "--json"]
+        for engine in ("memory", "duckdb"):
+            done = run(tmp_path, *asked, "--engine", engine)
+            found = [one["quantity"] for one in json.loads(done.stdout)["differences"]]
+            assert found.count("AUROC") == expected, (engine, found)
 
 
 def test_a_missing_column_of_ids_is_named_by_its_option(tmp_path):

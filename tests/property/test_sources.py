@@ -82,6 +82,22 @@ class TableTests(EngineTests):
         assert np.isnan(points[None].tpr) and points[None].fpr == 0
         assert np.isnan(points[None].precision) and np.isnan(points["tue"].fpr)
 
+    def test_points_by_numbers_of_which_some_are_missing(self, source_of):
+        n = 12
+        columns = {"s": np.arange(n) / 10, "l": np.arange(n) % 2}
+        for values, expected in (
+            ([1.5, float("nan"), None], {1.5: 2, None: 4}),
+            ([1.5, float("nan"), 2.0], {1.5: 2, None: 2, 2: 2}),
+            ([0.0, -0.0, 2.0], {0: 4, 2: 2}),
+            ([7, None, 3], {7: 2, None: 2, 3: 2}),
+        ):
+            table = pa.table(columns | {"by": pa.array(values * 4)})
+            source = source_of(table, Roles(("s",), loss="l"))
+            points = dm.evaluate(dm.Rule((1.0,), 0.5), source, by="by")
+            assert {name: point.accepted_id for name, point in points.items()} == expected
+            assert {type(name) for name in points} <= {int, float, type(None)}
+            assert all(isinstance(name, int) for name in points if name in (0, 2, 3, 7))
+
     def test_points_by_day_of_random_rows(self, source_of):
         rng = np.random.default_rng(6)
         sample = random_sample(rng)

@@ -1,5 +1,7 @@
 """Comparisons of scores from counts are those of the same rows in memory, on every engine."""
 
+import itertools
+
 import engines
 import numpy as np
 import pyarrow as pa
@@ -7,7 +9,6 @@ import pytest
 
 import demur as dm
 from demur import metrics
-from demur.core.source import OneSetSource
 from demur.guarantees import compare, compare_auroc
 from demur.metrics.rules import binned_rows, counted_rows
 from demur.sources.engines.frames import ArraySource
@@ -57,7 +58,7 @@ def test_one_set_and_single_scores_equal_memory(engine):
                 sample = sample_of(table, list(scores))
                 source = source_of(table, Roles(scores, loss="loss", ood="set"))
                 for name in ("near", "far"):
-                    part, there = sample.for_ood(name), OneSetSource(source, name)
+                    part, there = sample.for_ood(name), source.for_ood(name)
                     for model in MODELS if name == "near" else MODELS[:1]:
                         here = value(part, model)
                         assert value(there, model) == here
@@ -68,21 +69,34 @@ def test_one_set_and_single_scores_equal_memory(engine):
                             assert metric(few.sample) == pytest.approx(metric(part), abs=1e-12)
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name not in SLOW])
-def test_one_set_of_graded_losses_equals_memory(engine):
-    table = random_table(0)
-    graded = np.random.default_rng(9).random(len(table)) * table["loss"].to_numpy()
+def weighted_table(seed):
+    """Return graded losses, and weights whose sums are decades apart in the two sets."""
+    table, rng = random_table(seed), np.random.default_rng(9)
+    graded = rng.random(len(table)) * table["loss"].to_numpy()
+    decade = np.where(table["set"].to_numpy() == "near", 1e-12, 1e9)
+    weight = np.where(table["set"].to_numpy() == "id", 1.0, decade) * rng.random(len(table))
     table = table.set_column(table.column_names.index("loss"), "loss", pa.array(graded))
+    return table.append_column("weight", pa.array(weight))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_set_of_weighted_rows_and_graded_losses_equals_memory(engine):
+    table = weighted_table(0)
+    weights = (None, "weight") if engine not in SLOW else ("weight",)
     with ENGINES[engine]() as source_of:
-        for scores in (("a",), ("a", "b")):
-            sample = sample_of(table, list(scores))
-            source = source_of(table, Roles(scores, loss="loss", ood="set"))
-            for model in MODELS[:2]:
-                here, there = sample.for_ood("near"), OneSetSource(source, "near")
-                assert value(there, model) == value(here, model)
-            if len(scores) == 1:
-                area = metrics.auroc(counted_rows(there).sample)
-                assert area == pytest.approx(metrics.auroc(here), abs=1e-12)
+        for scores, weight in itertools.product((("a",), ("a", "b")), weights):
+            columns = {"loss": "loss", "ood": "set", "weight": weight}
+            sample = dm.Sample.from_frame(table, list(scores), **columns)
+            source = source_of(table, Roles(scores, **columns))
+            for name in ("near", "far"):
+                here, there = sample.for_ood(name), source.for_ood(name)
+                assert value(there, MODELS[0]) == value(here, MODELS[0])
+                if len(scores) == 1:
+                    for rows in (counted_rows(there), binned_rows(there)):
+                        assert rows.error < 0.002
+                        area = metrics.auroc(rows.sample)
+                        assert area == pytest.approx(metrics.auroc(here), abs=rows.error + 1e-9)
+            assert value(source, MODELS[0]) == value(sample, MODELS[0])
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name not in SLOW])
@@ -155,6 +169,22 @@ def test_bins_say_how_far_off_they_are():
         assert metric(few.sample) == pytest.approx(metric(sample), abs=1e-4)
 
 
+def test_rows_in_bins_keep_their_weights_and_losses():
+    rng = np.random.default_rng(4)
+    own, foreign, loss = rng.normal(size=40_000), rng.normal(1, 1, 30_000), 3 * rng.random(40_000)
+    weights = {"id_weight": rng.random(40_000), "ood_weight": rng.random(30_000)}
+    own[:50] = np.inf
+    sample = dm.Sample(own, loss, foreign, **weights)
+    few = binned_rows(ArraySource(sample))
+    assert 0 < few.error < 1e-3
+    assert abs(metrics.auroc(few.sample) - metrics.auroc(sample)) <= few.error
+    for metric in (metrics.aupr, metrics.aurc):
+        assert metric(few.sample) == pytest.approx(metric(sample), rel=1e-3)
+    assert few.sample.id_weight.sum() == pytest.approx(weights["id_weight"].sum())
+    lost = few.sample.id_weight @ few.sample.id_loss
+    assert lost == pytest.approx(weights["id_weight"] @ loss)
+
+
 def test_what_cannot_be_compared_is_refused():
     table = random_table(0)
     one, two = (ArraySource(sample_of(table, list(scores))) for scores in ("a", "ab"))
@@ -169,14 +199,9 @@ def test_what_cannot_be_compared_is_refused():
     with pytest.raises(dm.InvalidInputError, match="two scores to compare"):
         compare_auroc(one)
     with pytest.raises(dm.InvalidInputError, match="no OOD set is called 'x'"):
-        OneSetSource(one, "x")
-    graded = dm.Sample([0.1, 0.2], [0.5, 0.1], {"p": [0.3], "q": [0.4]})
-    weights = {"id_weight": [1, 2], "ood_weight": {"p": [0.5], "q": [1]}}
-    weighted = dm.Sample([0.1, 0.2], [0, 1], {"p": [0.3], "q": [0.4]}, **weights)
-    with pytest.raises(dm.InvalidInputError, match="without weights"):
-        OneSetSource(ArraySource(weighted), "p")
-    with pytest.raises(dm.InvalidInputError, match="losses are 0 and 1"):
-        binned_rows(ArraySource(graded))
+        one.for_ood("x")
+    with pytest.raises(dm.InvalidInputError, match="no OOD set is called 'x'"):
+        dm.open_source(table, "a", loss="loss", ood="set").for_ood("x")
     infinite = dm.Sample([[0.1, np.inf], [0.2, 0.1]], [0, 1], [[1, 1], [2, 2]])
     with pytest.raises(dm.InvalidInputError, match="finite"):
         compare_auroc(ArraySource(infinite))

@@ -12,7 +12,7 @@ import pytest
 from tests.support import engines
 
 import demur as dm
-from demur.core.row_draws import POISSON, PRIME, RowDraw, split
+from demur.core.row_draws import POISSON, PRIME, RowDraw, repeats_key, split
 from demur.guarantees import bootstrap, cross_tune
 from demur.sources.engines.frames import ArraySource
 from demur.sources.open import Roles
@@ -154,10 +154,6 @@ def test_parts_of_parts_and_tuning(source_of):
         if source.engine == "spark" and not draws[-1].repeats:
             continue
         here, there = arrays, source
-        if source.engine == "sqlite" and len(draws) > 1:
-            with pytest.raises(dm.InvalidInputError, match="no queries as deep"):
-                there.drawn(draws[0]).drawn(draws[1])
-            continue
         for draw in draws:
             here, there = here.drawn(draw), there.drawn(draw)
         model = dm.TprFprModel(0.5, 0.6)
@@ -183,6 +179,74 @@ def test_numbers_are_spread_evenly_and_seeds_are_independent():
     shares = [RowDraw.holdout(0.3, seed).keeps(values, np.zeros(200_000, bool)) for seed in (0, 1)]
     assert all(abs(share.mean() - 0.3) < 0.005 for share in shares)
     assert abs((shares[0] & shares[1]).mean() - 0.09) < 0.005
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name not in SLOW])
+def test_folds_in_which_sets_and_groups_have_no_rows(engine):
+    """Each set and group keeps its own rates, also where a fold has rows of the others only."""
+    rng = np.random.default_rng(1)
+    n = 300
+    ood = rng.random(n) < 0.4
+    score, wrong = rng.normal(size=n) + ood, (rng.random(n) < 0.3).astype(np.int64)
+    names, groups = np.where(ood, "b", "id"), np.where(rng.random(n) < 0.5, "g", "h")
+    names[:3], groups[2] = ["a", "c", "id"], "f"
+    table = pa.table({"a": score, "loss": wrong, "set": names, "group": groups})
+    model = dm.TprFprModel(0.5, 0.9)
+    with ENGINES[engine]() as source_of:
+        source = source_of(table, Roles(("a",), loss="loss", ood="set", group="group"))
+        found = cross_tune(source, model, folds=4, rng=0)
+    accepted = np.zeros(n, bool)
+    for number, fold in enumerate(found.folds):
+        here = RowDraw.fold(number, 4, 0).keeps([score], names != "id")
+        accepted[here] = fold.rule.accept(score[here])
+    for name, rate in found.held_out.fpr_by_set.items():
+        assert rate == accepted[names == name].mean()
+    for name, rate in found.held_out.tpr_by_group.items():
+        assert rate == accepted[(names == "id") & (groups == name)].mean()
+    assert set(found.held_out.tpr_by_group) == {"f", "g", "h"}
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name not in SLOW])
+def test_replicates_of_weighted_rows_are_the_same(engine):
+    rng = np.random.default_rng(2)
+    n = 600
+    ood = rng.random(n) < 0.4
+    score, wrong = rng.normal(size=n) + ood, (rng.random(n) < 0.3).astype(np.int64)
+    table = pa.table({"a": score, "loss": wrong, "ood": ood, "w": rng.integers(1, 5, n) / 4})
+    model, columns = dm.TprFprModel(0.6, 0.6), {"loss": "loss", "ood": "ood", "weight": "w"}
+    arrays = ArraySource(dm.Sample.from_frame(table, "a", **columns))
+    with ENGINES[engine]() as source_of:
+        source = source_of(table, Roles(("a",), **columns))
+        booted = [bootstrap(one, model, replicates=2, rng=4) for one in (arrays, source)]
+    drawn = RowDraw.replicate(0, 4).times([score]) * table["w"].to_numpy()
+    for name, rate in booted[0].measures.items():
+        assert rate.interval == booted[1].measures[name].interval
+        np.testing.assert_array_equal(rate.in_bag, booted[1].measures[name].in_bag)
+    # The least share at which the replicate's rule meets the bound, by hand.
+    reached = np.cumsum(drawn[~ood][np.argsort(score[~ood])]) / drawn[~ood].sum()
+    assert booted[1].measures["tpr"].in_bag[0] >= 0.6
+    assert booted[1].measures["tpr"].in_bag[0] in reached
+
+
+def test_shared_keys_are_seen():
+    rng = np.random.default_rng(3)
+    n = 60_000
+    columns = {
+        "a": rng.normal(size=n),
+        "loss": np.zeros(n),
+        "set": np.repeat(["id", "far"], n // 2),
+    }
+    for ids, repeated in (
+        (np.arange(n), False),
+        # One row of either side each.
+        (np.arange(n) % (n // 2), False),
+        (rng.integers(0, n, n), True),
+        # So few that perhaps none is drawn.
+        (np.arange(n) % 3, True),
+    ):
+        table = pa.table(columns | {"key": ids})
+        source = dm.open_source(table, "a", loss="loss", ood="set", key="key")
+        assert repeats_key(source, "key") == repeated
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name not in SLOW])

@@ -186,6 +186,8 @@ def _started():
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.driver.memory", "1g")
+            # Nothing runs long enough here to earn what Java's best compiler costs.
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         )
     session = builder.getOrCreate()
     if not _is_connect():

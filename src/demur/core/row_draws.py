@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray, FloatArray, IntArray
+from demur.core.rule import Rule
 from demur.core.sample import Sample
-from demur.core.source import ScoreSource
+from demur.core.source import Measure, NoRowsError, ScoreSource
 from demur.errors import InvalidInputError
 
 PRIME = 2**31 - 1
@@ -275,6 +276,32 @@ def bring(source: ScoreSource, most: int, *, seed: int = 0) -> Sample:
         score_names=columns.names,
         confidence=columns.confidence,
     )
+
+
+def repeats_key(source: ScoreSource, key: str, *, seed: int = 0) -> bool:
+    """Return whether rows of a side, without weights, share a key.
+
+    Of many rows those of some keys are looked at.
+
+    Examples
+    --------
+    >>> import demur, pyarrow
+    >>> table = pyarrow.table({"s": [0.1, 0.2, 0.3], "wrong": [0, 1, 0], "id": [7, 8, 7]})
+    >>> repeats_key(demur.open_source(table, "s", loss="wrong", key="id"), "id")
+    True
+    """
+    seen = source.overview()
+    if seen.rows > _FEWEST:
+        share = _FEWEST / seen.rows
+        source = drawable(source).drawn(RowDraw.thinned(share, share, seed))
+        try:
+            seen = source.overview()
+        except NoRowsError:
+            # Rows of one key are drawn together, so there are far fewer keys than rows.
+            return True
+    everything = Rule((1.0, *(0.0 for _ in source.score_names[1:])), 0.0)
+    tallies = source.tally(everything, Measure.of(seen, apart=False), by=key).values()
+    return any(max(tally.total_id, tally.total_ood[0]) > 1 for tally in tallies)
 
 
 def share_drawn_together(source: ScoreSource, seed: int = 0) -> float:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -84,8 +84,15 @@ class Overview(Sizes):
     """Smallest score of each column over the rows without infinite scores; shape (k,)."""
     high: FloatArray
     """Largest one."""
-    plain: bool
-    """Whether there are no weights and every loss is 0 or 1."""
+    weighted: bool
+    """Whether rows have weights."""
+    graded: bool
+    """Whether any loss is neither 0 nor 1."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether all masses are 0 or 1."""
+        return not self.weighted and not self.graded
 
     def check_counted(self, measure: Measure, id_mass: int, ood_mass: int, loss_mass: int) -> None:
         """Refuse masses of all rows that a later pass counted, if they are not those of the first.
@@ -109,6 +116,18 @@ def data_changed(what: str, first: float, then: float) -> InvalidInputError:
         f"source: {what} added up to {first:g} in one pass and to {then:g} in a later one: the "
         "data changed while they were read; work on data that stay as they are"
     )
+
+
+class NoRowsError(InvalidInputError):
+    """There are no rows, or a draw leaves none."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"{place} has no rows, or none that are to be counted")
+
+
+def unknown_set(name: str, sets: Sequence[str]) -> InvalidInputError:
+    """Return the error that no OOD set has a name."""
+    return InvalidInputError(f"no OOD set is called {name!r}; there are {sorted(sets)}")
 
 
 @dataclass(slots=True)
@@ -463,121 +482,10 @@ class ScoreSource(Protocol):
         ...
 
 
-class OneSetSource:
-    """The ID rows of a source and the rows of one of its OOD sets; see `Sample.for_ood`.
+@runtime_checkable
+class DividedSource(ScoreSource, Protocol):
+    """A source whose OOD sets can be had one by one."""
 
-    Rows must be without weights: what was counted of all sets, told apart, then tells what there is
-    of one.
-    """
-
-    def __init__(self, source: ScoreSource, name: str) -> None:
-        seen = source.overview()
-        if name not in seen.sets:
-            raise InvalidInputError(f"no OOD set is called {name!r}; there are {sorted(seen.sets)}")
-        sums = Sum(float(seen.id_rows), True), Sum(float(sum(seen.ood_rows)), True)
-        if (seen.id, seen.ood) != sums:
-            raise InvalidInputError(
-                "one OOD set of a source is told from the others by counts, so rows must be "
-                "without weights; others need a Sample (--engine memory)"
-            )
-        self._source, self._seen, self._place = source, seen, seen.sets.index(name)
-        self.work: Work | None = getattr(source, "work", None)
-
-    @property
-    def score_names(self) -> tuple[str, ...]:
-        """Names of the one or two score columns."""
-        return self._source.score_names
-
-    @property
-    def columns(self) -> ScoreColumns:
-        """Names and senses of the score columns."""
-        return self._source.columns
-
-    @property
-    def memory(self) -> int:
-        """Bytes that a search may use."""
-        return self._source.memory
-
-    def overview(self) -> Overview:
-        """Return what is known of these rows; scores reach no further than those of all sets."""
-        rows = self._seen.ood_rows[self._place]
-        return replace(
-            self._seen,
-            ood_rows=(rows,),
-            sets=(self._seen.sets[self._place],),
-            ood=Sum(float(rows), True),
-        )
-
-    def sizes(self) -> Sizes:
-        """Return how many rows there are."""
-        return self.overview()
-
-    def sample(self, rows: int, *, seed: int) -> Rows:
-        """Return about so many rows."""
-        more = rows * self._seen.rows // max(self.overview().rows, 1)
-        return self._kept(self._source.sample(more, seed=seed))
-
-    def glimpse(self, rows: int) -> Rows:
-        """Return about so many rows, or fewer."""
-        return self._kept(self._source.glimpse(rows))
-
-    def rule_counts(self, rule: Rule, *, by: str | None = None) -> RuleCounts | None:
-        """Return None: all was looked at before."""
-        return None
-
-    def histogram(
-        self,
-        bins: Bins,
-        measure: Measure,
-        *,
-        strips: Sequence[Strip] = (),
-        within: Cells | None = None,
-    ) -> Histogram:
-        """Add up the rows by cell."""
-        found = self._source.histogram(bins, self._apart(measure), strips=strips, within=within)
-        ood = found.ood[self._place : self._place + 1]
-        rows = found.id + ood[0]
-        kept = np.flatnonzero(rows)
-        profiles = [
-            one._replace(ood=one.ood[self._place : self._place + 1]) for one in found.profiles
-        ]
-        return replace(
-            found,
-            key=found.key[kept],
-            low=found.low[kept],
-            high=found.high[kept],
-            rows=rows[kept],
-            id=found.id[kept],
-            ood=ood[:, kept],
-            loss=found.loss[kept],
-            cheap_id=found.cheap_id[kept],
-            cheap_loss=found.cheap_loss[kept],
-            infinite=self._of_set(found.infinite),
-            profiles=tuple(profiles),
-            groups=None if found.groups is None else found.groups[:, kept],
-        )
-
-    def rows(self, cells: Cells) -> Rows:
-        """Return the rows of some cells."""
-        return self._kept(self._source.rows(cells))
-
-    def tally(self, rule: Rule, measure: Measure, *, by: str | None = None) -> Mapping[Any, Tally]:
-        """Return what `rule` accepts."""
-        tallies = self._source.tally(rule, self._apart(measure), by=by)
-        one = slice(self._place, self._place + 1)
-        return {
-            value: replace(tally, ood=tally.ood[one], total_ood=tally.total_ood[one])
-            for value, tally in tallies.items()
-        }
-
-    def _apart(self, measure: Measure) -> Measure:
-        """Return the measure of all sets; masses of rows without weights are 0 and 1 in any."""
-        return replace(measure, sets=self._seen.sets)
-
-    def _of_set(self, masses: tuple[int, ...]) -> tuple[int, ...]:
-        after = 2 + len(self._seen.sets)
-        return (*masses[:2], masses[2 + self._place], *masses[after:])
-
-    def _kept(self, rows: Rows) -> Rows:
-        kept = rows.take(np.flatnonzero((rows.group < 0) | (rows.group == self._place)))
-        return replace(kept, group=np.minimum(kept.group, 0))
+    def for_ood(self, name: str) -> DividedSource:
+        """Return the ID rows and those of one OOD set, as `Sample.for_ood` does."""
+        ...

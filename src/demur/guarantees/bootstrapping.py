@@ -464,7 +464,7 @@ def bootstrap_source(
     is what drawing as many rows as there are with replacement comes to for many rows.
 
     Every replicate is a tuning and two counts, about seven passes over the rows. Losses must be 0
-    and 1 and rows without weights; costs need the rows in memory.
+    and 1; other losses, and costs, need the rows in memory.
 
     Examples
     --------
@@ -516,10 +516,10 @@ def _replicate(
 def _check_shares(source: ScoreSource, model: RejectionModel, replicates: int) -> None:
     if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 1:
         raise InvalidInputError(f"replicates must be a positive whole number, got {replicates!r}")
-    if model.cost is not None or not source.overview().plain:
+    if model.cost is not None or source.overview().graded:
         raise InvalidInputError(
-            "the bootstrap of a source is about shares: losses of 0 and 1, rows without weights, "
-            "no costs; others need a Sample"
+            "the bootstrap of a source is about shares: losses of 0 and 1, no costs; others need "
+            "the rows in memory, a Sample (--engine memory)"
         )
 
 

@@ -10,7 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -502,8 +502,7 @@ def cross_tune_source(
         if part is None:
             found.append(Fold(None, None, None))
         else:
-            left_out = rows.drawn(draw)
-            tally = left_out.tally(part.rule.for_doubts(left_out.columns), measure)[None]
+            tally = _left_out(rows.drawn(draw), part.rule, measure)
             tallies.append({None: tally})
             found.append(Fold(part.rule, part.point, _point(tally, measure, model)))
         if progress is not None:
@@ -511,6 +510,29 @@ def cross_tune_source(
     held_out = _point(merged_tallies(tallies)[None], measure, model) if tallies else None
     unknown = np.zeros(0, np.bool_)
     return CrossTuning(tuned, held_out, tuple(found), unknown, unknown)
+
+
+def _left_out(rows: ScoreSource, rule: Rule, measure: Measure) -> Tally:
+    """Return what a rule accepts of a fold, in which some sets or groups may have no rows."""
+    sides = rows.overview().sides
+    own = replace(measure, sets=sides.sets, groups=sides.groups)
+    tally = rows.tally(rule.for_doubts(rows.columns), own)[None]
+
+    def placed(masses: Sequence[int], names: Sequence[str], every: Sequence[str]) -> list[int]:
+        known = dict(zip(names, masses, strict=True))
+        return [known.get(name, 0) for name in every]
+
+    def of_groups(masses: Sequence[int]) -> tuple[int, ...]:
+        half, names = len(sides.groups), (sides.groups, measure.groups)
+        return (*placed(masses[:half], *names), *placed(masses[half:], *names))
+
+    return replace(
+        tally,
+        ood=tuple(placed(tally.ood, sides.sets, measure.sets)),
+        total_ood=tuple(placed(tally.total_ood, sides.sets, measure.sets)),
+        groups=of_groups(tally.groups),
+        total_groups=of_groups(tally.total_groups),
+    )
 
 
 def _point(tally: Tally, measure: Measure, model: RejectionModel) -> OperatingPoint:

@@ -445,9 +445,9 @@ def _counted_placements(source: ScoreSource) -> tuple[_Placed, _Placed, _Placed]
     """Return placements of cells of two scores, by either score, and the rows in the cells."""
     seen = source.overview()
     ood = sum(seen.ood_rows)
-    if len(source.score_names) != 2 or not seen.plain or min(seen.id_rows, ood) < 2:
+    if len(source.score_names) != 2 or seen.weighted or min(seen.id_rows, ood) < 2:
         raise InvalidInputError(
-            "first: a source needs two scores to compare, losses of 0 and 1, no weights, and at "
+            "first: a source needs two scores to compare, no weights, and at "
             f"least two ID and two OOD rows; it has the scores {source.score_names}, "
             f"{seen.id_rows} ID and {ood} OOD rows"
         )

@@ -189,7 +189,7 @@ def distinct_rows(source: ScoreSource) -> Sample:
     counted = source.histogram(bins, Measure.of(overview, apart=False))
     # A cell of a single score tells all about its rows if they are right, wrong or OOD.
     known = (counted.low == counted.high).all(axis=1) & overview.plain
-    parts = [_known(counted, known), _infinite(overview, counted)]
+    parts = [_known(counted, known), _infinite(Measure.of(overview, apart=False), counted)]
     pieces = _pieces(counted.key[~known], counted.rows[~known], most)
     while sum(len(part.loss) for part in parts) <= most:
         if not pieces:
@@ -242,7 +242,8 @@ class BinnedRows(NamedTuple):
 def binned_rows(source: ScoreSource) -> BinnedRows:
     """Return the rows of a source of one score with ties where they share one of 65,536 bins.
 
-    A single histogram, whatever the number of rows, where `distinct_rows` may not fit.
+    A single histogram, whatever the number of rows, where `distinct_rows` may not fit. Losses of
+    the rows of a bin are known together: beside 0 and 1, only sums of them mean what they did.
 
     Examples
     --------
@@ -254,16 +255,14 @@ def binned_rows(source: ScoreSource) -> BinnedRows:
     (True, 0.0)
     """
     overview = _overview(source)
-    if not overview.plain:
-        raise InvalidInputError(
-            "rows are counted in bins where losses are 0 and 1 and rows have no weights; others "
-            "need distinct_rows(source), or a Sample"
-        )
-    counted = source.histogram(_bins(source), Measure.of(overview, apart=False))
-    everything = np.ones(len(counted.key), bool)
-    rows = _sample([_known(counted, everything), _infinite(overview, counted)], source.columns)
+    measure = Measure.of(overview, apart=False)
+    counted = source.histogram(_bins(source), measure)
+    masses = np.vstack([counted.id, counted.loss, counted.ood])
+    cells = _of_masses(counted.low[:, 0], masses, measure)
+    rows = _sample([cells, _infinite(measure, counted)], source.columns)
     crowded = (counted.low < counted.high).any(axis=1)
-    pairs = overview.id_rows * sum(overview.ood_rows)
+    own, _, foreign = masses.sum(axis=1, dtype=float) + counted.infinite
+    pairs = float(own * foreign)
     unsure = float((counted.id.astype(float) * counted.ood[0])[crowded].sum())
     return BinnedRows(rows, unsure / (2 * pairs) if pairs else 0.0)
 
@@ -322,27 +321,33 @@ def _known(counted: Histogram, known: BoolArray) -> Rows:
     return _grouped(scores, counted.id[known] - wrong, wrong, counted.ood[0, known])
 
 
-def _infinite(overview: Overview, counted: Histogram) -> Rows:
+def _infinite(measure: Measure, counted: Histogram) -> Rows:
     """Return the rows with an infinite score, of which only the total loss matters."""
-    measure = Measure.of(overview, apart=False)
+    return _of_masses([np.inf], np.array(counted.infinite, np.int64)[:, None], measure)
+
+
+def _of_masses(scores: Any, masses: IntArray, measure: Measure) -> Rows:
+    """Return rows of some scores that have these ID, loss and OOD masses."""
     exponents = (measure.id_exponent, measure.loss_exponent, measure.ood_exponent)
-    masses = zip(counted.infinite, exponents, strict=True)
-    id_, loss, ood = (math.ldexp(mass, -exponent) for mass, exponent in masses)
-    if loss <= id_:
-        return _grouped([np.inf], [id_ - loss], [loss], [ood])
-    rows = _grouped([np.inf], [id_], [0.0], [ood])
-    rows.loss[0] = loss / id_  # The ID row comes first.
-    return rows
+    id_, loss, ood = (
+        np.ldexp(mass.astype(float), -exponent)
+        for mass, exponent in zip(masses, exponents, strict=True)
+    )
+    # Losses beyond 1 are those of all ID rows together.
+    large = loss > id_
+    each = np.divide(loss, id_, out=np.ones(len(id_)), where=large & (id_ > 0))
+    wrong = np.where(large, id_, loss)
+    return _grouped(scores, id_ - wrong, wrong, ood, each)
 
 
-def _grouped(scores: Any, right: Any, wrong: Any, ood: Any) -> Rows:
-    """Return rows right, wrong and OOD of each score, with their numbers as weights."""
+def _grouped(scores: Any, right: Any, wrong: Any, ood: Any, lost: Any = 1.0) -> Rows:
+    """Return rows right, wrong (with so much lost) and OOD of each score, numbers as weights."""
     n, weight = len(scores), np.concatenate([right, wrong, ood]).astype(np.float64)
     held = weight > 0
     return Rows(
         np.tile(np.asarray(scores, float), 3)[held, None],
         np.repeat(np.array([-1, -1, 0]), n)[held],
-        np.repeat(np.array([0.0, 1.0, 0.0]), n)[held],
+        np.concatenate([np.zeros(n), np.broadcast_to(lost, n), np.zeros(n)])[held],
         weight[held],
     )
 

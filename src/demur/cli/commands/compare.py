@@ -47,9 +47,9 @@ from demur.cli.tuning_options import ModelOptions, grid_option, model_options
 from demur.core.models import Bound as ModelBound
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
-from demur.core.row_draws import bring
+from demur.core.row_draws import bring, repeats_key
 from demur.core.sample import POOLED_NAME, Sample
-from demur.core.source import OneSetSource, ScoreSource
+from demur.core.source import DividedSource, ScoreSource
 from demur.core.wording import objective_at, objective_key
 from demur.errors import InfeasibleError
 from demur.guarantees.bootstrapping import Comparison
@@ -272,7 +272,7 @@ class SourceLines:
                     seen = source.overview()
                     has_ood, sets = sum(seen.ood_rows) > 0, _sets(seen.sets)
                     if not columns:
-                        columns = _columns(has_ood, seen.plain, models, prior, search)
+                        columns = _columns(has_ood, not seen.graded, models, prior, search)
                     areas, note = self._areas(source, has_ood)
                     notes += [note] if note and note not in notes else []
                     for ood in sets:
@@ -331,16 +331,17 @@ class SourceLines:
                     self.opened((first[0], second[0]), progress, 3) as both,
                 ):
                     seen = both.overview()
-                    if seen.plain and min(seen.id_rows, sum(seen.ood_rows)) >= 2:
+                    few = min(seen.id_rows, sum(seen.ood_rows)) < 2
+                    if not (seen.weighted or few or repeats_key(both, str(self._group))):
                         area = compare_auroc(both, confidence=float(resampling.level))
                         found.append(_area(first, second, area))
         return found
 
 
-def _on_set(source: ScoreSource, areas: Sample | None, ood: str) -> tuple[ComparedRows, str]:
+def _on_set(source: DividedSource, areas: Sample | None, ood: str) -> tuple[ComparedRows, str]:
     """Return the rows of one OOD set, or of all for the empty name, and words on them."""
     whole = ood == "" or source.overview().sets == (ood,)
-    part: ScoreSource = source if whole else OneSetSource(source, ood)
+    part = source if whole else source.for_ood(ood)
     if areas is not None:
         return ComparedRows(prepare(areas if whole else areas.for_ood(ood)), part), ""
     rows = counted_rows(part)

@@ -33,6 +33,7 @@ from demur.core.source import (
     Strip,
     Tally,
     Work,
+    unknown_set,
 )
 from demur.errors import InvalidInputError
 from demur.sources.counting import CellFinder, HistogramCounter
@@ -48,6 +49,7 @@ from demur.sources.engines.group_sums import (
     overview_of,
     rule_counts_of,
     tallies_of,
+    with_set,
 )
 from demur.sources.files import FileStamps, Stamps
 from demur.sources.open import Missing, Roles
@@ -82,7 +84,7 @@ class BaseSource(ABC):
     def _without_answers(self) -> Self:
         """Return a source of the same rows that was asked nothing; work adds up in both."""
         other = copy(self)
-        for known in ("_overview", "_sizes"):
+        for known in ("_labelled", "_overview", "_sizes"):
             vars(other).pop(known, None)
         # What closes with the first must stay open as long as the other is in use.
         other._origin = self
@@ -140,7 +142,43 @@ class BaseSource(ABC):
         return self._memory
 
 
-class LazySource(BaseSource, ABC):
+class LabelledSource(BaseSource, ABC):
+    """A source whose first pass groups the rows by their label: ID, or an OOD set."""
+
+    @abstractmethod
+    def _look(self) -> tuple[Roles, Table]:
+        """Go over all rows: return their roles, and the groups that `overview_of` takes."""
+
+    @abstractmethod
+    def _keep_set(self, name: str) -> None:
+        """Leave out, from now on, the rows of all OOD sets but one."""
+
+    @cached_property
+    def _labelled(self) -> tuple[Roles, Table]:
+        return self._look()
+
+    @cached_property
+    def _overview(self) -> Overview:
+        return overview_of(*self._labelled, self.place)
+
+    def overview(self) -> Overview:
+        """Look at all rows once; refuse rows that cannot be used."""
+        return self._overview
+
+    def for_ood(self, name: str) -> Self:
+        """Return the ID rows and those of one OOD set, as a source of their own."""
+        if name not in self._overview.sets:
+            raise unknown_set(name, self._overview.sets)
+        roles, table = self._labelled
+        other = self._without_answers()
+        if self._overview.sets != (name,):
+            other._keep_set(name)
+        # What was counted by label tells what there is of the set.
+        other._labelled = roles, with_set(table, name)
+        return other
+
+
+class LazySource(LabelledSource, ABC):
     """Rows of a lazy frame; how cells are counted is left to subclasses."""
 
     def __init__(
@@ -186,15 +224,12 @@ class LazySource(BaseSource, ABC):
             other._frame = ex.known_frame(other._native).lazy()
         return other
 
-    @cached_property
-    def _overview(self) -> Overview:
-        rows = self._standard.rows(self._frame, labels=True)
-        groups = grouped(rows, self._standard.roles)
-        return overview_of(self._standard.roles, self._collect(groups), self.place)
+    def _look(self) -> tuple[Roles, Table]:
+        roles, rows = self._standard.roles, self._standard.rows(self._frame, labels=True)
+        return roles, self._collect(grouped(rows, roles))
 
-    def overview(self) -> Overview:
-        """Look at all rows once; refuse rows that cannot be used."""
-        return self._overview
+    def _keep_set(self, name: str) -> None:
+        self._standard = self._standard.with_set(name)
 
     def sample(self, rows: int, *, seed: int) -> Rows:
         """Return about so many rows."""

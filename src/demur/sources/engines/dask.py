@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +27,6 @@ from demur.core.source import (
     Cells,
     Histogram,
     Measure,
-    Overview,
     Rows,
     Sides,
     Strip,
@@ -36,7 +34,7 @@ from demur.core.source import (
 )
 from demur.errors import DemurError, InvalidInputError, MissingExtraError
 from demur.sources.counting import merged_histograms
-from demur.sources.engines.base import BaseSource, check_tallies, counted_whole
+from demur.sources.engines.base import LabelledSource, check_tallies, counted_whole
 from demur.sources.engines.expressions import StandardRows, Table, known_frame
 from demur.sources.engines.frames import (
     BatchedSource,
@@ -45,7 +43,7 @@ from demur.sources.engines.frames import (
     with_doubles,
     with_key,
 )
-from demur.sources.engines.group_sums import merged_tallies, overview_of, regrouped
+from demur.sources.engines.group_sums import merged_tallies, regrouped
 from demur.sources.files import Located, hive_values
 from demur.sources.open import Missing, Roles
 from demur.sources.tables import MISSING, csv_dialect
@@ -56,7 +54,7 @@ _FAN = 8
 _SETTLED = {"int64": "Int64", "bool": "boolean", "float64": "float64"}
 
 
-class DaskSource(BaseSource):
+class DaskSource(LabelledSource):
     """Rows of a Dask DataFrame.
 
     Parameters
@@ -100,20 +98,18 @@ class DaskSource(BaseSource):
         self._standard = StandardRows.of(readied, roles, missing)
         self._frame, self._client = frame, client
 
-    @cached_property
-    def _overview(self) -> Overview:
+    def _look(self) -> tuple[Roles, Table]:
         roles = self._standard.roles
-        return overview_of(roles, regrouped(self._each(_look), roles), self.place)
+        return roles, regrouped(self._each(_look), roles)
+
+    def _keep_set(self, name: str) -> None:
+        self._standard = self._standard.with_set(name)
 
     def drawn(self, draw: RowDraw) -> DaskSource:
         """Return the rows that a draw keeps, as a source of their own."""
         other = self._without_answers()
         other._standard = self._standard.drawn(draw)
         return other
-
-    def overview(self) -> Overview:
-        """Look at all rows once; refuse rows that cannot be used."""
-        return self._overview
 
     def sample(self, rows: int, *, seed: int) -> Rows:
         """Return about so many rows, chosen by chance."""

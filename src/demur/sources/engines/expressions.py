@@ -64,6 +64,8 @@ class StandardRows:
     """What is left of the rows, one draw after the other."""
     weight: str | None = None
     """The column of weights before rows were drawn several times."""
+    only_set: str | None = None
+    """The OOD set that is left of all."""
 
     @classmethod
     def of(cls, frame: Any, roles: Roles, missing: Missing) -> StandardRows:
@@ -100,6 +102,10 @@ class StandardRows:
         # From here on, how often a row is drawn is its weight.
         schema = dict(self.schema) | {TIMES: nw.Float64()}
         return replace(drawn, roles=replace(self.roles, weight=TIMES), schema=schema)
+
+    def with_set(self, name: str) -> StandardRows:
+        """Return how for the ID rows and those of one OOD set."""
+        return replace(self, only_set=name)
 
     @property
     def text_key(self) -> str | None:
@@ -154,8 +160,11 @@ class StandardRows:
         return rows
 
     def _left(self, frame: Frame) -> Frame:
-        """Return the rows of a frame that the draws leave."""
+        """Return the rows of a frame that the draws leave, without sets that are left out."""
         roles, schema = self.roles, self.schema
+        if self.only_set is not None:
+            own = _set_name(roles) == self.only_set
+            frame = frame.filter(~is_ood(roles, schema) | own)
         weight = None if self.weight is None else number(self.weight, schema)
         for place, draw in enumerate(self.draws):
             hashed, outside = hashed_columns(roles, schema), is_ood(roles, schema)
@@ -342,7 +351,7 @@ def is_ood(roles: Roles, schema: Mapping[str, Any]) -> Expr:
         return nw.lit(False)
     if is_flag(schema[roles.ood]):
         return (number(roles.ood, schema) == 1.0).fill_null(False)
-    return ~_is_id_name(nw.col(roles.ood).cast(nw.String).fill_null(""))
+    return ~_is_id_name(_set_name(roles))
 
 
 def _outside(roles: Roles, schema: Mapping[str, Any]) -> tuple[Expr, Expr]:
@@ -364,6 +373,11 @@ def _wrong(roles: Roles, schema: Mapping[str, Any]) -> tuple[Expr, Expr]:
         return flag if roles.loss is not None else ~flag, ~flag.is_null()
     value = loss(roles, schema)
     return value == 1.0, (value == 0.0) | (value == 1.0)
+
+
+def _set_name(roles: Roles) -> Expr:
+    """Return what a column of names says of a row."""
+    return nw.col(str(roles.ood)).cast(nw.String).fill_null("")
 
 
 def _is_id_name(name: Expr) -> Expr:
@@ -404,7 +418,7 @@ def _label(roles: Roles, schema: Mapping[str, Any]) -> Expr:
     if roles.ood is None:
         return nw.lit("id")
     if not is_flag(schema[roles.ood]):
-        name = nw.col(roles.ood).cast(nw.String).fill_null("")
+        name = _set_name(roles)
         return nw.when(_is_id_name(name)).then(nw.lit("id")).otherwise(name)
     flag = number(roles.ood, schema)
     known = nw.when(flag == 1.0).then(nw.lit(POOLED_NAME)).otherwise(nw.lit(BAD_FLAG))
@@ -561,6 +575,8 @@ def drawn_rows(
 
     A step is a projection, so that no engine writes it out twice in the next.
     """
+    if isinstance(frame, nw.DataFrame):
+        return _drawn_here(frame, draw, columns, is_ood, weight)
     first, factors = draw.factors(len(columns))
     total = nw.lit(first).cast(nw.Int64)
     for place, (column, own) in enumerate(zip(columns, factors, strict=True)):
@@ -579,6 +595,28 @@ def drawn_rows(
     times = sum((_one(nw.col(name) >= limit) for limit in POISSON[1:]), start=_one(nw.lit(True)))
     often = times.cast(nw.Float64)
     return frame.with_columns((often if weight is None else often * weight).alias(TIMES))
+
+
+def _drawn_here(
+    frame: nw.DataFrame[Any],
+    draw: RowDraw,
+    columns: Sequence[nw.Expr],
+    is_ood: nw.Expr,
+    weight: nw.Expr | None,
+) -> nw.DataFrame[Any]:
+    """Return the same of a frame in memory, whose rows are hashed in arrays."""
+    asked = {f"h{k}": column.fill_null(float("nan")) for k, column in enumerate(columns)}
+    table = frame.select(**asked, outside=is_ood)
+    hashed = [table[name].to_numpy().astype(np.float64) for name in asked]
+    outside = table["outside"].to_numpy().astype(bool)
+    kept = np.flatnonzero(draw.keeps(hashed, np.broadcast_to(outside, len(frame))))
+    frame = frame[kept.tolist()]
+    if not draw.repeats:
+        return frame
+    often = draw.times([column[kept] for column in hashed]).astype(np.float64)
+    times = nw.new_series(TIMES, often, nw.Float64, backend=frame.implementation)
+    frame = frame.with_columns(times)
+    return frame if weight is None else frame.with_columns((nw.col(TIMES) * weight).alias(TIMES))
 
 
 def _computed_once(frame: Any, name: str) -> Any:

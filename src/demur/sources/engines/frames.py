@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
-from functools import cached_property
 from numbers import Real
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from demur._arrays import FloatArray
+from demur._arrays import FloatArray, IntArray
 from demur.core.columns import (
     ScoreColumns,
     are_decimals,
@@ -29,9 +28,19 @@ from demur.core.columns import (
 from demur.core.row_draws import RowDraw, hashed_order, key_numbers
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
-from demur.core.source import MEMORY, Measure, Overview, Rows, Sides, Sum, Tally
+from demur.core.source import (
+    MEMORY,
+    Measure,
+    NoRowsError,
+    Overview,
+    Rows,
+    Sides,
+    Sum,
+    Tally,
+    unknown_set,
+)
 from demur.errors import InvalidInputError
-from demur.sources.engines.base import BatchCounting, ScannedSource
+from demur.sources.engines.base import BatchCounting, LabelledSource, ScannedSource
 from demur.sources.engines.expressions import (
     KEY,
     StandardRows,
@@ -39,7 +48,7 @@ from demur.sources.engines.expressions import (
     check_class_values,
     known_frame,
 )
-from demur.sources.engines.group_sums import grouped, overview_of, tally_of
+from demur.sources.engines.group_sums import grouped, tally_of, value_name
 from demur.sources.open import Missing, Roles
 from demur.sources.record_batches import is_number
 
@@ -66,7 +75,10 @@ class BatchedSource(BatchCounting):
 
     def overview(self) -> Overview:
         """Look at all rows once."""
-        return _merged([_overview(rows, self._sides) for rows in self._batches()])
+        parts = [_overview(rows, self._sides) for rows in self._batches()]
+        if not parts:
+            raise NoRowsError(self.place)
+        return _merged(parts)
 
     def sample(self, rows: int, *, seed: int) -> Rows:
         """Return about so many rows, chosen by chance."""
@@ -83,12 +95,15 @@ class BatchedSource(BatchCounting):
         """Return what `rule` accepts, for each value of the column `by`."""
         sums: dict[Any, Any] = {}
         for rows, values in self._valued(by):
-            accepted = rule.accept(rows.scores)
-            table = measure.masses(rows).table
-            for group, places in _groups(values, len(rows.loss)):
-                part = table[:, places]
-                both = np.array([part[:, accepted[places]].sum(axis=1), part.sum(axis=1)])
-                sums[group] = sums.get(group, 0) + both
+            masses = measure.masses(rows).table
+            names, place = _numbered(values, len(rows.loss))
+            both = np.zeros((2, measure.rows, len(names)), np.int64)
+            every = np.ones(len(rows.loss), bool)
+            for sums_, counted in zip(both, (rule.accept(rows.scores), every), strict=True):
+                for one, mass in zip(sums_, masses, strict=True):
+                    np.add.at(one, place[counted], mass[counted])
+            for name, table in zip(names, np.moveaxis(both, 2, 0), strict=True):
+                sums[name] = sums.get(name, 0) + table
         if by is None and not sums:
             sums[None] = np.zeros((2, measure.rows), np.int64)
         return {group: tally_of(table[0], table[1], measure) for group, table in sums.items()}
@@ -158,6 +173,16 @@ class ArraySource(BatchedSource):
         other._rows, other._sides = _with_sides_left(left, self._sides)
         return other
 
+    def for_ood(self, name: str) -> ArraySource:
+        """Return the ID rows and those of one OOD set, as a source of their own."""
+        if name not in self._sides.sets:
+            raise unknown_set(name, self._sides.sets)
+        other, group = self._without_answers(), self._rows.group
+        places = np.flatnonzero((group < 0) | (group == self._sides.sets.index(name)))
+        other._hashed = [column[places] for column in self._hashed]
+        other._rows, other._sides = _with_sides_left(self._rows.take(places), self._sides)
+        return other
+
     def _valued(self, by: str | None) -> Iterator[tuple[Rows, Any]]:
         n = len(self._rows.loss)
         for start in range(0, n, self._batch):
@@ -177,7 +202,7 @@ def _with_sides_left(rows: Rows, sides: Sides) -> tuple[Rows, Sides]:
     return replace(rows, group=group), Sides(names, tuple(sides.groups[k] for k in groups))
 
 
-class FrameSource(BatchedSource):
+class FrameSource(LabelledSource, BatchedSource):
     """Rows of a frame in memory.
 
     Examples
@@ -205,14 +230,12 @@ class FrameSource(BatchedSource):
         other._sides = other._overview.sides
         return other
 
-    @cached_property
-    def _overview(self) -> Overview:
-        roles = self._standard.roles
-        return overview_of(roles, labelled_groups(self._frame, self._standard), self.place)
+    def _look(self) -> tuple[Roles, Table]:
+        return self._standard.roles, labelled_groups(self._frame, self._standard)
 
-    def overview(self) -> Overview:
-        """Look at all rows once; refuse rows that cannot be used."""
-        return self._overview
+    def _keep_set(self, name: str) -> None:
+        self._standard = self._standard.with_set(name)
+        self._sides = Sides((name,), self._sides.groups)
 
     def _valued(self, by: str | None) -> Iterator[tuple[Rows, Any]]:
         rows, values = standard_rows(self._frame, self._standard, self._sides, by)
@@ -319,7 +342,8 @@ def _overview(rows: Rows, sides: Sides) -> Overview:
         _sum(loss),
         finite.min(axis=0, initial=np.inf),
         finite.max(axis=0, initial=-np.inf),
-        rows.weight is None and bool(((loss == 0) | (loss == 1)).all()),
+        rows.weight is not None,
+        not bool(np.isin(rows.loss[is_id], (0, 1)).all()),
     )
 
 
@@ -335,7 +359,8 @@ def _merged(parts: Sequence[Overview]) -> Overview:
         _added([part.loss for part in parts]),
         np.min([part.low for part in parts], axis=0),
         np.max([part.high for part in parts], axis=0),
-        all(part.plain for part in parts),
+        any(part.weighted for part in parts),
+        any(part.graded for part in parts),
     )
 
 
@@ -347,13 +372,13 @@ def _sum(values: Any) -> Sum:
     return Sum(float(values.sum()), bool((values == np.floor(values)).all()))
 
 
-def _groups(values: Any, rows: int) -> Iterator[tuple[Any, Any]]:
-    """Yield the distinct values and the places of each."""
+def _numbered(values: list[Any] | None, rows: int) -> tuple[list[Any], IntArray]:
+    """Return the distinct values, and which of them each row has; all have None without values."""
     if values is None:
-        yield None, slice(0, rows)
-        return
-    for value in dict.fromkeys(values):
-        yield value, np.array([other == value for other in values], bool)
+        return [None], np.zeros(rows, np.int64)
+    number: dict[Any, int] = {}
+    place = [number.setdefault(value_name(value), len(number)) for value in values]
+    return list(number), np.array(place, np.int64)
 
 
 class PolarsSource(ScannedSource):

@@ -20,6 +20,7 @@ from demur.core.sample import POOLED_NAME
 from demur.core.source import (
     Histogram,
     Measure,
+    NoRowsError,
     Overview,
     Profile,
     RuleCounts,
@@ -67,10 +68,16 @@ def regrouped(tables: Sequence[Table], roles: Roles) -> Table:
     return table
 
 
+def with_set(table: Table, name: str) -> Table:
+    """Return the groups of the ID rows and of one OOD set."""
+    kept = np.array([_is_id(label) or label == name for label in table["label"].tolist()])
+    return {column: values[kept] for column, values in table.items()}
+
+
 def overview_of(roles: Roles, table: Table, place: str) -> Overview:
     """Return the overview that is in groups by label; refuse rows that cannot be used."""
     if not len(table["label"]) or not table["rows"].sum():
-        raise InvalidInputError(f"{place} has no rows, or none that are to be counted")
+        raise NoRowsError(place)
     _refuse(roles, table)
     return _overview(roles, table)
 
@@ -207,7 +214,8 @@ def _overview(roles: Roles, table: Table) -> Overview:
         total("lost", is_id),
         np.array(extremes[0]),
         np.array(extremes[1]),
-        roles.weight is None and not table["other_loss"][is_id].any(),
+        roles.weight is not None,
+        bool(table["other_loss"][is_id].any()),
     )
 
 
@@ -243,10 +251,20 @@ def histogram_of(
     )
 
 
+def value_name(value: Any) -> Any:
+    """Return a value of a column by which rows are told apart, the same from every engine.
+
+    NaN is missing like None; whole numbers come as floats from columns in which some are missing.
+    """
+    if isinstance(value, (float, np.floating)):
+        return None if np.isnan(value) else int(value) if value == np.floor(value) else float(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def tallies_of(table: Table, measure: Measure) -> dict[Any, Tally]:
     """Return the tallies that are in groups by the values of a column, acceptance and side."""
     n = len(table["side"])
-    names = [None] * n if "by" not in table else table["by"].tolist()
+    names = [None] * n if "by" not in table else list(map(value_name, table["by"].tolist()))
     groups = {name: place for place, name in enumerate(dict.fromkeys(names))} or {None: 0}
     place = np.array([groups[name] for name in names], np.int64)
     sums = _KeySums(dict(table) | {"key": 2 * place + table["accept"].astype(np.int64)}, measure)
@@ -297,11 +315,11 @@ def rule_counts_of(table: Table) -> RuleCounts | None:
     totals = found[0].sum(axis=1).tolist()
     sizes = Sizes(totals[0], (totals[2],), (POOLED_NAME,), ())
     measure = Measure.of_counts(sizes)
-    names = table["by"].tolist() if "by" in table else [None]
-    tallies = {
-        name: tally_of(found[1, :, k], found[0, :, k], measure) for k, name in enumerate(names)
-    }
-    return RuleCounts(sizes, measure, tallies)
+    names = list(map(value_name, table["by"].tolist())) if "by" in table else [None]
+    tallies = [
+        {name: tally_of(found[1, :, k], found[0, :, k], measure)} for k, name in enumerate(names)
+    ]
+    return RuleCounts(sizes, measure, merged_tallies(tallies))
 
 
 def _labelled_counts(labels: list[str], found: IntArray) -> RuleCounts | None:

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ from demur.core.source import (
     Cells,
     Histogram,
     Measure,
-    Overview,
     Rows,
     Sides,
     Strip,
@@ -40,7 +38,7 @@ from demur.core.source import (
 )
 from demur.errors import InvalidInputError
 from demur.sources.engines import sql_rows as sql
-from demur.sources.engines.base import BaseSource, StripAxis, check_tallies, counted_whole
+from demur.sources.engines.base import LabelledSource, StripAxis, check_tallies, counted_whole
 from demur.sources.engines.connections import Database
 from demur.sources.engines.expressions import Table, matched
 from demur.sources.engines.group_sums import (
@@ -48,7 +46,6 @@ from demur.sources.engines.group_sums import (
     MOST_SETS,
     NOWHERE,
     histogram_of,
-    overview_of,
     tallies_of,
 )
 from demur.sources.engines.sql_rows import DIALECTS, SqlRows, double, kind_of, quoted
@@ -63,7 +60,7 @@ _KEYS = 50_000
 _MARKED = "demur_marked_keys"
 
 
-class SqlSource(BaseSource):
+class SqlSource(LabelledSource):
     """Rows of a table in a database.
 
     Parameters
@@ -180,17 +177,15 @@ class SqlSource(BaseSource):
         with self._passing():
             return self._ask(query, keys)
 
-    @cached_property
-    def _overview(self) -> Overview:
+    def _look(self) -> tuple[Roles, Table]:
         rows = self._rows.rows(Sides(), labels=True)
         aggregates = _looks(self._scores, weighted=self._rows.weighted)
         listed = ", ".join(f"{value} AS q_{name}" for name, value in aggregates.items())
         query = f"SELECT label, {listed} FROM ({rows}) AS r GROUP BY label LIMIT {MOST_SETS + 5}"
-        return overview_of(self._rows.counted_roles, self._pass(query), self.place)
+        return self._rows.counted_roles, self._pass(query)
 
-    def overview(self) -> Overview:
-        """Look at all rows once; refuse rows that cannot be used."""
-        return self._overview
+    def _keep_set(self, name: str) -> None:
+        self._rows = self._rows.with_set(name)
 
     def sample(self, rows: int, *, seed: int) -> Rows:
         """Return about so many rows; databases choose them by a chance of their own."""
@@ -209,11 +204,6 @@ class SqlSource(BaseSource):
             raise InvalidInputError(
                 f"key: column {key!r} is text, of which {self.engine} has no MD5 to draw rows by: "
                 "give a column of numbers, or read the rows into memory (--engine memory)"
-            )
-        if self._rows.draws and not DIALECTS[self.engine].deep:
-            raise InvalidInputError(
-                f"{self.engine} takes no queries as deep as a draw of drawn rows needs: read the "
-                "rows into memory (--engine memory)"
             )
         other = self._without_answers()
         other._rows = self._rows.drawn(draw)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -66,15 +68,22 @@ def literal(text: str) -> str:
 
 
 def double(value: float) -> str:
-    """Write a double that is read as the same one.
+    """Return a name that stands for a double until `written` has the SQL of a database.
+
+    Queries hold thousands of them, and sqlglot would take longer to write these than databases
+    take to answer.
 
     Examples
     --------
-    >>> double(0.1), double(-math.inf)
-    ("CAST('0.1' AS DOUBLE)", "CAST('-Infinity' AS DOUBLE)")
+    >>> double(0.1), written(f"SELECT {double(0.1)}", "duckdb")
+    ('demur_double_3fb999999999999a', "SELECT CAST('0.1' AS DOUBLE)")
     """
-    text = repr(float(value)).replace("inf", "Infinity")
-    return f"CAST('{text}' AS DOUBLE)"
+    return f"demur_double_{struct.pack('>d', value).hex()}"
+
+
+_DOUBLE = re.compile(r"\bdemur_double_([0-9a-f]{16})\b")
+# Stands for a chance between 0 and 1.
+_CHANCE = "demur_chance_below_one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,12 @@ class SqlRows:
     """Texts of the column `ood` that mark ID rows, as the table spells them."""
     draws: tuple[RowDraw, ...] = ()
     """What is left of the rows, one draw after the other."""
+    only_set: str | None = None
+    """The OOD set that is left of all."""
+
+    def with_set(self, name: str) -> SqlRows:
+        """Return how for the ID rows and those of one OOD set."""
+        return replace(self, only_set=name)
 
     def drawn(self, draw: RowDraw) -> SqlRows:
         """Return how for the rows that a draw leaves."""
@@ -136,6 +151,9 @@ class SqlRows:
         if by is not None:
             columns["grouped_by"] = "grouped_by"
         values = self._values(by, share)
+        if self.only_set is not None:
+            kept = f"NOT ({self._outside}) OR flag = {literal(self.only_set)}"
+            values = f"SELECT * FROM ({values}) AS v WHERE {kept}"
         for place, draw in enumerate(self.draws):
             values = drawn(values, draw, len(self._hashed), self._outside, f"d{place}", self.fence)
         query = select(columns, values)
@@ -164,7 +182,7 @@ class SqlRows:
             columns["grouped_by"] = quoted(by)
         if self.draws:
             columns |= {f"h{k}": value for k, value in enumerate(self._hashed)}
-        where = f" WHERE RANDOM() < {double(share)}" if share < 1 else ""
+        where = f" WHERE {_CHANCE} < {double(share)}" if share < 1 else ""
         return select(columns, f"SELECT * FROM {self.table}{where}")
 
     @property
@@ -277,14 +295,15 @@ class SqlRows:
 def drawn(rows: str, draw: RowDraw, columns: int, outside: str, name: str, fence: str) -> str:
     """Return the rows that a draw leaves, by the doubles h0, h1, …; see `drawing.drawn_rows`.
 
-    A step is a query in another, with a fence, so that no database writes it out twice. They are
-    few, as not every database takes many.
+    A step is a table of its own, with a fence, so that no database writes it out twice; one named
+    after the other, as not every database takes queries that lie in each other many times.
     """
     first, factors = draw.factors(columns)
     parts = [_Parts(f"h{k}", f"{name}_{k}") for k in range(columns)]
-    for step in ("size", "steps", "rest"):
-        added = {f"{part.name}_{step}": getattr(part, step) for part in parts}
-        rows = extended(rows, **added) + fence
+    steps = [
+        {f"{part.name}_{step}": getattr(part, step) for part in parts}
+        for step in ("size", "steps", "rest")
+    ]
     words = [
         f"{factor} * {word}"
         for part, own in zip(parts, factors, strict=True)
@@ -292,10 +311,9 @@ def drawn(rows: str, draw: RowDraw, columns: int, outside: str, name: str, fence
     ]
     # No product is beyond 2^57.
     total = f"{name}_sum"
-    rows = extended(rows, **{total: f"({' + '.join([str(first), *words])}) % {PRIME}"}) + fence
+    steps.append({total: f"({' + '.join([str(first), *words])}) % {PRIME}"})
     square = f"({total} * {total} % {PRIME})"
-    power = f"{square} * {square} % {PRIME} * {total} % {PRIME}"
-    rows = extended(rows, **{name: power}) + fence
+    steps.append({name: f"{square} * {square} % {PRIME} * {total} % {PRIME}"})
     kept = f"{name} >= {POISSON[0]}"
     if draw.kept is not None:
         inside, foreign = (f"{name} >= {low} AND {name} < {high}" for low, high in draw.kept)
@@ -304,8 +322,13 @@ def drawn(rows: str, draw: RowDraw, columns: int, outside: str, name: str, fence
     often = ["1", *(_bit(f"{name} >= {limit}") for limit in POISSON[1:])]
     times = {f"{name}_times": f"CAST({' + '.join(often)} AS DOUBLE)"} if draw.repeats else {}
     where = f" WHERE NOT ({kept})" if draw.outside else f" WHERE {kept}"
-    listed = ", ".join(["r.*", *(f"{value} AS {column}" for column, value in times.items())])
-    return f"SELECT {listed} FROM ({rows}) AS r{where}{fence}"
+    listed = ", ".join(["*", *(f"{value} AS {column}" for column, value in times.items())])
+    tables = [f"{name}_step{place}" for place in range(len(steps) + 1)]
+    named = [f"{tables[0]} AS ({rows})"]
+    for added, before, table in zip(steps, tables, tables[1:], strict=False):
+        more = ", ".join(f"{value} AS {column}" for column, value in added.items())
+        named.append(f"{table} AS (SELECT *, {more} FROM {before}{fence})")
+    return f"WITH {', '.join(named)} SELECT {listed} FROM {tables[-1]}{where}{fence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,26 +537,28 @@ class SqlDialect:
     """Keeps a query within another from being written out at every place that uses its columns."""
     type_of: str = ""
     """Tells the type of a column; empty where the driver does."""
-    chance: str = ""
-    """A random number between 0 and 1, where that is not what RANDOM() gives."""
+    real: str = "DOUBLE"
+    """The type of doubles."""
+    chance: str = "RANDOM()"
+    """A random number between 0 and 1."""
     infinity: str = "Infinity"
     """How an infinite double is written as text."""
     has_md5: bool = True
     """Whether it tells the MD5 of a text, in hexadecimal digits."""
-    deep: bool = True
-    """Whether queries may lie in each other some twenty times."""
     folds: bool = False
     """Whether names in small letters that are not quoted mean capitals."""
 
 
 DIALECTS = {
-    "postgres": SqlDialect(fence=" OFFSET 0", type_of="CAST(PG_TYPEOF({}) AS VARCHAR)"),
+    "postgres": SqlDialect(
+        fence=" OFFSET 0", type_of="CAST(PG_TYPEOF({}) AS VARCHAR)", real="DOUBLE PRECISION"
+    ),
     # Each value has a type of its own, and a NaN is stored as NULL.
     "sqlite": SqlDialect(
         number="{0}",
         fence=" LIMIT -1 OFFSET 0",
         has_md5=False,
-        deep=False,
+        real="REAL",
         chance="(CAST(RANDOM() AS REAL) / CAST(18446744073709551616 AS REAL) + 0.5)",
     ),
     # Comparisons are taken to be settled by statistics of Parquet files, which leave NaN out.
@@ -546,7 +571,7 @@ DIALECTS = {
         infinity="inf",
         folds=True,
     ),
-    "bigquery": SqlDialect(),
+    "bigquery": SqlDialect(real="FLOAT64", chance="RAND()"),
     "trino": SqlDialect(type_of="TYPEOF({})", has_md5=False),
 }
 """The databases that demur knows, by sqlglot's names."""
@@ -560,27 +585,18 @@ def written(query: str, dialect: str) -> str:
     >>> written('SELECT CAST("a" AS DOUBLE) AS a FROM "t"', "bigquery")
     'SELECT CAST(`a` AS FLOAT64) AS a FROM `t`'
     """
-    sqlglot = sql_writer()
-    exp, own = sqlglot.exp, DIALECTS[dialect]
-    tree = sqlglot.parse_one(query, read="duckdb")
-
-    def adapted(node: Any) -> Any:
-        if isinstance(node, exp.Rand):
-            return sqlglot.parse_one(own.chance, read=dialect)
-        if isinstance(node, exp.Cast) and node.this.is_string and node.is_type("double"):
-            return sqlglot.parse_one(_number(float(node.name), dialect), read=dialect)
-        return node
-
-    # Others write these as they are.
-    tree = tree.transform(adapted) if own.chance else tree
-    return str(tree.sql(dialect))
+    text = str(sql_writer().parse_one(query, read="duckdb").sql(dialect))
+    text = _DOUBLE.sub(lambda found: _number(found[1], dialect), text)
+    return text.replace(_CHANCE, DIALECTS[dialect].chance)
 
 
-def _number(value: float, dialect: str) -> str:
-    """Write a double in a dialect."""
+@lru_cache(4096)
+def _number(bits: str, dialect: str) -> str:
+    """Write a double, given its bits, so that it is read as the same one."""
+    (value,) = struct.unpack(">d", bytes.fromhex(bits))
     if dialect != "sqlite":
-        text = repr(value).replace("inf", DIALECTS[dialect].infinity)
-        return f"CAST('{text}' AS DOUBLE)"
+        own = DIALECTS[dialect]
+        return f"CAST('{repr(value).replace('inf', own.infinity)}' AS {own.real})"
     if math.isinf(value):
         return "9e999" if value > 0 else "-9e999"
     # SQLite may read decimals an ulp off, whole numbers and powers of two never.
