@@ -40,6 +40,16 @@ def strict_json(text: str) -> Any:
     return json.loads(text, parse_constant=_no_number, object_pairs_hook=single_entries)
 
 
+def check_version(data: dict[str, Any], what: str, newest: int) -> None:
+    """Refuse data that a newer demur wrote."""
+    version = data.get("version")
+    if isinstance(version, bool) or version not in range(1, newest + 1):
+        raise InvalidInputError(
+            f"{what} has version {version!r}, this demur reads versions 1 to {newest}; use the "
+            "demur that wrote it, or a newer one"
+        )
+
+
 def _no_number(name: str) -> Any:
     raise ValueError(f"{name} is not a number of JSON")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from demur import _arrays
 from demur._arrays import NUMBER, BoolArray, FloatArray, check_kind
-from demur._files import read_text, strict_json, write_atomically
+from demur._files import check_version, read_text, strict_json, write_atomically
 from demur.core.card import Card
 from demur.core.columns import ScoreColumns, combine, has_columns, score_columns
 from demur.core.sql import Dialect, predicate, within_limits
@@ -352,12 +352,7 @@ def _from_json(text: str) -> Rule:
         )
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InvalidInputError(f'the JSON is not a rule: "format" must be "{FORMAT}"')
-    version = data.get("version")
-    if isinstance(version, bool) or version not in range(1, BOX_VERSION + 1):
-        raise InvalidInputError(
-            f"the rule has version {version!r}, this demur reads versions 1 to {BOX_VERSION}; "
-            "use the demur that wrote it, or a newer one"
-        )
+    check_version(data, "the rule", BOX_VERSION)
     try:
         return _read_shape(
             data,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, check_kind, plain_array
-from demur._files import read_text, strict_json, write_atomically
+from demur._files import check_version, read_text, strict_json, write_atomically
 from demur.core.card import Card
 from demur.core.columns import ScoreColumns, has_columns, listing, score_columns
 from demur.core.fingerprint import share_of_tuning_rows, share_text
@@ -491,9 +491,4 @@ def check_format(data: Any, expected: str, newest: int) -> None:
     """Refuse data of another format, or of a later version of it."""
     if not isinstance(data, dict) or data.get("format") != expected:
         raise InvalidInputError(f'the JSON holds something else: "format" must be "{expected}"')
-    version = data.get("version")
-    if isinstance(version, bool) or version not in range(1, newest + 1):
-        raise InvalidInputError(
-            f"the file has version {version!r}, this demur reads versions 1 to {newest}; use the "
-            "demur that wrote it, or a newer one"
-        )
+    check_version(data, "the file", newest)

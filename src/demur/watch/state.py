@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from demur._files import check_target, read_text, strict_json, write_atomically
+from demur._files import check_target, check_version, read_text, strict_json, write_atomically
 from demur.core.fingerprint import Reference
 from demur.core.models import Bound
 from demur.core.rule import Rule, rule_data
@@ -112,12 +112,7 @@ def load(path: str | os.PathLike[str], rule: Rule | RuleOnMadeScores | None = No
         ) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InvalidInputError(f'{name!r} is no state of a watch: "format" must be "{FORMAT}"')
-    version = data.get("version")
-    if isinstance(version, bool) or version not in range(1, VERSION + 1):
-        raise InvalidInputError(
-            f"the state {name!r} has version {version!r}, this demur reads versions 1 to "
-            f"{VERSION}: use the demur that wrote it, or a newer one"
-        )
+    check_version(data, f"the state {name!r}", VERSION)
     try:
         watch = _watch(data)
         told = data.pop("digest")
