@@ -32,6 +32,16 @@ Ranges = list[tuple[float, float]]
 """The smallest and the largest value of each column."""
 
 
+def midway(last: Any, following: Any) -> Any:
+    """Return thresholds midway between two values each, the first where there is no other.
+
+    A second value of +inf, or one so close that float64 has nothing between, gives the first.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle = last + (following - last) / 2
+    return np.where((last <= middle) & (middle < following), middle, last)[()]
+
+
 class Frame(NamedTuple):
     """In which coordinates two scores are searched: without offsets, decimals as whole numbers.
 

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from demur._kernels.engines import Doubt, Frame, Outcome
+from demur._kernels import reference
+from demur._kernels.engines import Doubt, Frame, Outcome, midway
 from demur._kernels.exact import DOUBT, Goal
 
 _Ints = npt.NDArray[np.int64]
@@ -338,11 +339,10 @@ class AcceptedSet:
         for direction in self._tried():
             weights = self._rows.frame.weights(self._signs * direction)
             with np.errstate(over="ignore", invalid="ignore"):
-                values = _weigh(weights, scores)
+                values = reference.along(weights, *scores.T)
             last, following = values[inside].max(), values[~inside].min(initial=np.inf)
             if last < following:
-                middle = last + (following - last) / 2
-                return np.array([*weights, middle if middle < following else last])
+                return np.array([*weights, midway(last, following)])
         return None
 
     def _tried(self) -> Iterator[_Floats]:
@@ -419,7 +419,3 @@ def _nearest(value: Fraction) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
-
-
-def _weigh(weights: _Floats, scores: _Floats) -> _Floats:
-    return np.asarray(weights[0] * scores[:, 0] + weights[1] * scores[:, 1])

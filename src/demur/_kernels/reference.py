@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from demur._kernels.engines import midway
 from demur._kernels.exact import Goal
 
 _Ints = npt.NDArray[np.int64]
@@ -350,8 +351,7 @@ def settle(scores: _Floats, line: _Floats) -> _Floats:
     unit = line[:2] / np.hypot(line[0], line[1])
     with np.errstate(over="ignore", invalid="ignore"):
         last, following = sides(scores, along(line, *scores.T) <= line[2], unit)
-        middle = last + (following - last) / 2
-    return np.append(unit, middle if last <= middle < following else last)
+    return np.append(unit, midway(last, following))
 
 
 def count(scores: _Floats, masses: _Ints, lines: _Floats) -> _Ints:

@@ -109,16 +109,6 @@ def combine(direction: Sequence[float] | FloatArray, scores: FloatArray) -> Floa
     return combined
 
 
-def midway(last: Any, following: Any) -> Any:
-    """Return thresholds midway between two values each, the first where there is no other.
-
-    A second value of +inf, or one so close that float64 has nothing between, gives the first.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        middle = last + (following - last) / 2
-    return np.where((last <= middle) & (middle < following), middle, last)[()]
-
-
 Columns = Mapping[str, npt.NDArray[Any]]
 
 ID_NAMES = ("", "id")

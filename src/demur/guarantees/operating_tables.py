@@ -18,8 +18,9 @@ import numpy as np
 from demur._arrays import FloatArray, IntArray, check_kind, takes
 from demur._files import read_text, strict_json, write_atomically
 from demur._kernels import reference
+from demur._kernels.engines import midway
 from demur.core.card import Card
-from demur.core.columns import ScoreColumns, midway
+from demur.core.columns import ScoreColumns
 from demur.core.models import RejectionModel
 from demur.core.points import Points
 from demur.core.program import Program, Totals

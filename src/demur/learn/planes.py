@@ -16,8 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, check_kind, seeded
+from demur._kernels.engines import midway
 from demur.core.card import Card
-from demur.core.columns import combine, midway
+from demur.core.columns import combine
 from demur.core.models import RejectionModel, check_model
 from demur.core.points import Points
 from demur.core.program import Program

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray, takes
+from demur._kernels.engines import midway
 from demur.core.bins import Bins, axis_for
-from demur.core.columns import ScoreColumns, midway
+from demur.core.columns import ScoreColumns
 from demur.core.points import Points
 from demur.core.program import Number, Totals
 from demur.core.sample import Sample

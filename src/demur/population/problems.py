@@ -14,7 +14,8 @@ import numpy as np
 
 from demur import _arrays
 from demur._arrays import BoolArray, FloatArray, IntArray
-from demur.core.columns import combine, midway
+from demur._kernels.engines import midway
+from demur.core.columns import combine
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule

@@ -18,8 +18,8 @@ import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels import reference
-from demur._kernels.engines import Frame, Optima
-from demur.core.columns import combine, midway
+from demur._kernels.engines import Frame, Optima, midway
+from demur.core.columns import combine
 from demur.core.points import Points, frame_of
 from demur.core.program import Totals
 from demur.errors import InvalidInputError

@@ -15,9 +15,9 @@ import numpy as np
 
 from demur._arrays import FloatArray, IntArray
 from demur._kernels import reference
-from demur._kernels.engines import Outcome, Trail
+from demur._kernels.engines import Outcome, Trail, midway
 from demur.core.card import Card
-from demur.core.columns import combine, midway
+from demur.core.columns import combine
 from demur.core.models import RejectionModel, check_model
 from demur.core.points import Points
 from demur.core.program import Program

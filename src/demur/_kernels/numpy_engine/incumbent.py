@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from demur._kernels.engines import midway
 from demur._kernels.numpy_engine.bounds import Best, Cheap, Prices, Problem
 from demur._kernels.numpy_engine.boxes import Chart, Edges
 from demur._kernels.numpy_engine.splitting import gather
@@ -135,8 +136,7 @@ class Incumbent:
             here = accepted & tree.alive[:n]
             last = values[here].max(initial=-np.inf)
             following = values[~accepted & tree.alive[:n]].min(initial=np.inf)
-            middle = last + (following - last) / 2
-            found = plane._replace(weights=weights, v=float(middle if middle < following else last))
+            found = plane._replace(weights=weights, v=float(midway(last, following)))
             accepted = values <= found.v
         tag = float(plane.mass[TAG])
         # The threads of a product of matrices take longer to come together than to add these up.
