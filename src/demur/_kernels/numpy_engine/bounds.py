@@ -22,7 +22,6 @@ from demur._kernels.exact import Goal, Linear
 from demur._kernels.numpy_engine import tree as trees
 from demur._kernels.numpy_engine.tree import ID, LOSS, OOD, Tree
 
-_Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
 

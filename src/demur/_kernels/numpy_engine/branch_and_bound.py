@@ -32,7 +32,6 @@ from demur._kernels.numpy_engine.splitting import divide, gather
 from demur._kernels.numpy_engine.strips import cells_inside, cells_on_line
 from demur._kernels.numpy_engine.tree import FAN, ID, TAG, Tree
 
-_Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
 
