@@ -16,7 +16,10 @@ from streams import (
 import demur as dm
 from demur.sources.engines.frames import ArraySource
 from demur.tuning.result import DIRECTION_SETS
+from demur.tuning.streamed import search
+from demur.tuning.streamed.cells import build
 from demur.tuning.streamed.plan import StreamPlan
+from demur.tuning.streamed.search import Lines, Survey, sift
 from demur.tuning.streamed.tune import Streamed, tune_source
 
 
@@ -156,3 +159,77 @@ def test_a_search_after_one_that_cut_cells_finds_what_it_finds_alone():
         assert (line.id, line.ood, line.loss) == (*counts, round(point.accepted_loss))
         layers.append(len(stream.layers.bins))
     assert max(layers[:-1]) > 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_where_all_bounds_bind_rows_near_the_likely_best_are_fetched_first(seed):
+    rng = np.random.default_rng(4000 + seed)
+    sample, directions = informative_sample(rng, 20_000), DIRECTIONS[seed % len(DIRECTIONS)]
+    # Few half-planes meet both bounds; nothing is known of any that a small sample suggests.
+    free = dm.RejectionModel("tpr", (dm.Bound("fpr", at_most=0.1 + 0.05 * seed),))
+    most = dm.tune(sample, free, directions=directions).point
+    model = dm.TprFprModel(most.tpr - 0.002 - 0.002 * rng.random(), most.fpr)
+    allowed = DIRECTION_SETS[directions]
+    source = ArraySource(sample)
+    stream = Streamed(source, [model], allowed, plan=StreamPlan(2000, 128, 10**6))
+    program = model.program(stream.totals)
+    here = dm.tune(sample, model, directions=directions).point
+    stream._profiles = ()
+    near, corner = stream._near_look(program, allowed), stream._corner_look(program, 0)
+    assert near is not None
+    assert near.id >= program.min_id and near.ood <= program.max_ood[0]
+    # No better than the best, and better than corners of cells.
+    assert near.loss / near.id >= here.accepted_loss / here.accepted_id
+    assert corner is None or near.value <= corner.value
+    line, certificate = stream.find(program, allowed, dm.Exact())
+    found = line.id, line.ood, line.loss
+    assert found == (here.accepted_id, here.accepted_ood, here.accepted_loss)
+    assert certificate.status == "optimal"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rounds_that_are_left_out_would_change_nothing(seed):
+    rng = np.random.default_rng(5000 + seed)
+    sample, allowed = informative_sample(rng, 5000), DIRECTION_SETS["nonneg"]
+    model = dm.TprFprModel(0.8, 0.1 + 0.1 * seed)
+    stream = Streamed(ArraySource(sample), [model], allowed, plan=StreamPlan(500, 32, 10**6))
+    program = model.program(stream.totals)
+    _, bound, _ = stream._opened(program, allowed, near=True)
+    lines = Lines(build(stream.grid), (1, 1))
+    first = Survey(lines, bound, enough=80.0, few=30, budget=10**6)
+    first.run([lines.root(0), lines.root(1)])
+    assert first.loosest > 1
+    again = Survey(lines, bound, enough=first.loosest, few=30, budget=10**6)
+    again.run(first.zones)
+    assert sorted(again.zones) == sorted(first.zones)
+    finer = Survey(lines, bound, enough=first.loosest - 1e-9, few=30, budget=10**6)
+    finer.run(first.zones)
+    assert sorted(finer.zones) != sorted(first.zones)
+
+
+@pytest.mark.parametrize("kept", [0, 300, 10**6])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_item_that_crosses_a_box_left_is_met(seed, kept, monkeypatch):
+    # What a round knows of its boxes is left to the next, or found anew.
+    monkeypatch.setattr(search, "_LEFT", kept)
+    rng = np.random.default_rng(6000 + seed)
+    sample, allowed = informative_sample(rng, 5000), DIRECTION_SETS["nonneg"]
+    model = dm.TprFprModel(0.8, 0.1 + 0.2 * seed)
+    plan = StreamPlan(500, 32, 10**6, few=20)
+    stream = Streamed(ArraySource(sample), [model], allowed, plan=plan)
+    program = model.program(stream.totals)
+    _, bound, opened = stream._opened(program, allowed, near=True)
+    pyramid = opened.pyramid
+    lines, every = Lines(pyramid, (1, 1)), np.arange(pyramid.root + 1)
+    crossed = np.zeros(pyramid.cells, bool)
+    for zone in opened.zones[1, 1]:
+        _, crossing = sift(zone, lines.part(zone.chart, every))
+        assert opened.met[crossing].all()
+        crossed |= crossing[: pyramid.cells]
+    np.testing.assert_array_equal(opened.met[: pyramid.cells], crossed)
+    # Every item is met, in a node that is not, or the largest that is not.
+    assert opened.met[pyramid.parents()][opened.met].all()
+    # The same boxes as without anything that was left.
+    afresh = Survey(lines, bound, enough=2.0, few=20, budget=10**6)
+    afresh.run(opened.zones[1, 1])
+    assert afresh.rows <= opened.rows

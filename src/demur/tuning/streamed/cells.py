@@ -28,6 +28,7 @@ from demur._kernels import exact
 from demur._kernels.exact import Linear
 from demur._kernels.numpy_engine.tree import FAN, fill_up, interleaved, level_starts
 from demur.core.bins import Bins
+from demur.core.columns import combine
 from demur.core.points import Points
 from demur.core.program import LinearBound, Part, Program, Totals
 from demur.core.source import (
@@ -298,6 +299,33 @@ def corners(low: FloatArray, high: FloatArray, signs: Signs) -> tuple[FloatArray
     """Return the corners accepted first and last, shape (k, n), of scores times `signs`."""
     up = np.array(signs)[:, None] > 0
     return np.where(up, low, -high), np.where(up, high, -low)
+
+
+def middle_points(pyramid: Pyramid, level: int, totals: Totals) -> Points:
+    """Return the items of a level as points in their middles."""
+    items = slice(int(pyramid.level[level]), int(pyramid.level[level + 1]))
+    mass = pyramid.mass[:, items]
+    ood, groups = split_ood(mass, len(totals.ood))
+    # Halves, since sums may overflow.
+    middle = pyramid.low[:, items] / 2 + pyramid.high[:, items] / 2 + 0.0
+    return Points(middle.T, mass[ID], ood, mass[LOSS], totals, of_groups=groups)
+
+
+def met_along(
+    pyramid: Pyramid, signs: Signs, weights: tuple[float, float], threshold: float
+) -> BoolArray:
+    """Return which items reach half a cell or nearer to a line, in scores times `signs`.
+
+    A node that holds one of them is one, too.
+    """
+    first, last = corners(pyramid.low, pyramid.high, signs)
+    with np.errstate(over="ignore", invalid="ignore"):
+        early, late = (combine(weights, corner.T) for corner in (first, last))
+        crossed = np.flatnonzero((early <= threshold) & (late > threshold))
+        crossed = crossed[crossed < pyramid.cells]
+        # Ranks, since cells of tails are wide.
+        reach = float(np.median((late - early)[crossed])) / 2 if len(crossed) else 0.0
+        return np.asarray((early <= threshold + reach) & (late > threshold - reach))
 
 
 def points_of(rows: Rows, measure: Measure, totals: Totals) -> Points:

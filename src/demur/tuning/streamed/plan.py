@@ -51,7 +51,7 @@ class StreamPlan:
     @classmethod
     def of(cls, rows: int, scores: int, memory: int) -> StreamPlan:
         """Return sizes that fit into so many bytes."""
-        cells = min(rows / 16, memory / (4 * _CELL_BYTES))
+        cells = min(rows / 4, memory / (4 * _CELL_BYTES))
         bins = 2 ** round(math.log2(max(cells, 64)) / scores)
         fetched = max(1000, 2 * memory // (5 * _ROW_BYTES))
         return cls(

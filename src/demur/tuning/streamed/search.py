@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from demur._arrays import BoolArray, FloatArray, IntArray
 from demur._kernels.numpy_engine.bounds import (
@@ -66,11 +67,17 @@ ROUNDS = (400.0, 200.0, 80.0, 20.0, 5.0, 2.0)
 FEW = (1 / 16, 1 / 64, 1 / 250, 1 / 1000, 0.0, 0.0)
 # How often the budget of boxes a search may take as long as plenty of rows would be fetched.
 LONGER = 10
+# Fetching so many rows takes about as long as looking at a box. Where no more than a few per cent
+# of all rows are left, a round that looked at more boxes than these rows are worth is the last.
+ROWS_A_BOX = 100
+A_FEW_PER_CENT = 0.04
 # The same for a box that would survive in part only.
 TIGHT = 1.15
 _DEEPEST = 64
 # Nodes whose lines spread over more than this part of the height of a box are opened.
 _COARSE = 0.5
+# Items of boxes that a round leaves to the next, so that it need not look for them again.
+_LEFT = 4_000_000
 # Items of a box by which it is cut.
 _LOOKED_AT = 500
 # Part of what crosses a box above which a single point is heavy, and how many of them are tried.
@@ -282,20 +289,40 @@ class _DualBox(NamedTuple):
     depth: int
 
 
+class Left(NamedTuple):
+    """A box that a round leaves to the next: what crosses it, if that is kept, and is accepted."""
+
+    zone: Zone
+    items: npt.NDArray[np.int32] | None
+    accepted: IntArray
+
+
 class Survey:
     """A search of one pyramid, and what it found."""
 
     def __init__(
-        self, lines: Lines, bound: BoxJudge, *, enough: float, few: int, budget: int
+        self,
+        lines: Lines,
+        bound: BoxJudge,
+        *,
+        enough: float,
+        few: int,
+        budget: int,
+        before: Survey | None = None,
     ) -> None:
+        """Search `lines`; what `before`, a coarser search, left can be searched on."""
         self._lines, self._bound = lines, bound
         self.pyramid = lines.pyramid
-        self._enough, self._few, self._budget = enough, few, budget
-        self.zones: list[Zone] = []
+        self._enough, self.few, self._budget = enough, few, budget
+        self.left: list[Left] = []
         """Boxes that may hold the best half-plane."""
         self.met = np.zeros(lines.pyramid.root + 1, bool)
         """Cells that these boxes may cross, and all nodes that were looked into."""
-        self.boxes = 0
+        if before is not None:
+            self.met[self.pyramid.cells :] = before.met[self.pyramid.cells :]
+        self.boxes = self._kept = 0
+        self.loosest = 0.0
+        """The most rows that a box left is crossed by, relative to its middle, and could be cut."""
 
     @property
     def rows(self) -> int:
@@ -303,11 +330,14 @@ class Survey:
         cells = self.pyramid.cells
         return int(self.pyramid.wanted[:cells][self.met[:cells]].sum())
 
-    def run(self, zones: Iterable[Zone]) -> None:
-        """Look at `zones` and leave the parts that may hold something better or equal."""
-        nothing = np.zeros(len(self.pyramid.mass), np.int64)
-        roots = [self._lines.part(chart, np.array([self.pyramid.root])) for chart in (0, 1)]
-        stack = [_DualBox(zone, roots[zone.chart], nothing, 0) for zone in zones]
+    @property
+    def zones(self) -> list[Zone]:
+        """The boxes that are left."""
+        return [box.zone for box in self.left]
+
+    def run(self, boxes: Iterable[Zone | Left]) -> None:
+        """Look at some boxes and leave the parts that may hold something better or equal."""
+        stack = [self._begun(box) for box in boxes]
         while stack:
             box = self._opened(stack.pop(), _COARSE)
             self.boxes += 1
@@ -319,8 +349,24 @@ class Survey:
                 parts = self._halves(box)
             stack.extend(box._replace(zone=zone, depth=box.depth + 1) for zone in parts)
             if not parts:
-                self.zones.append(box.zone)
-                self.met[self._opened(box, -1.0).part.items] = True
+                self._leave(box)
+
+    def _begun(self, box: Zone | Left) -> _DualBox:
+        root = np.array([self.pyramid.root])
+        nothing = np.zeros(len(self.pyramid.mass), np.int64)
+        left = Left(box, None, nothing) if isinstance(box, Zone) else box
+        items, accepted = root, nothing
+        if left.items is not None:
+            items, accepted = left.items.astype(np.int64), left.accepted
+        return _DualBox(left.zone, self._lines.part(left.zone.chart, items), accepted, 0)
+
+    def _leave(self, box: _DualBox) -> None:
+        """Keep a box, and mark the cells that cross it."""
+        items = box.part.items
+        self._kept += len(items)
+        kept = items.astype(np.int32) if self._kept <= _LEFT else None
+        self.left.append(Left(box.zone, kept, box.accepted))
+        self.met[self._opened(box, -1.0).part.items] = True
 
     def _opened(self, box: _DualBox, coarse: float) -> _DualBox:
         """Sort out the items of a box, and open the nodes that are too coarse for it."""
@@ -347,7 +393,7 @@ class Survey:
     def _done(self, box: _DualBox, rows: int) -> bool:
         """Return whether cutting the box would hardly leave fewer rows to look at."""
         part = box.part
-        if rows <= self._few or box.depth >= _DEEPEST:
+        if rows <= self.few or box.depth >= _DEEPEST:
             return True
         if (part.items >= self.pyramid.cells).any():
             return False
@@ -358,9 +404,12 @@ class Survey:
         if rows > self._enough * least:
             return False
         below = part.mass[:-1].take(np.flatnonzero(inside), axis=1).sum(axis=1)
-        return self._hopeful(
+        if not self._hopeful(
             box.accepted + below, np.array(there), part.take(np.flatnonzero(crossing))
-        )
+        ):
+            return False
+        self.loosest = max(self.loosest, rows / int(least))
+        return True
 
     def _hopeful(self, accepted: IntArray, crossing: IntArray, part: Items) -> bool:
         """Return whether something in a box with these masses may be as good as the best known.
@@ -429,24 +478,28 @@ def _between(edges: FloatArray, rows: IntArray, ends: tuple[float, float]) -> fl
 
 
 def survey(lines: Lines, bound: BoxJudge, zones: list[Zone], plan: StreamPlan) -> Survey:
-    """Search finer and finer until no more boxes than planned can be expected to do.
-
-    Between the rounds only zones are kept, so that many of them take little memory.
-    """
+    """Search finer and finer until no more boxes than planned can be expected to do."""
     boxes, most = 0, LONGER * plan.boxes
     everything = int(lines.pyramid.wanted[lines.pyramid.root])
+    found: Survey | None = None
+    begin: Sequence[Zone | Left] = zones
     for enough, share in zip(ROUNDS, FEW, strict=True):
         few = max(plan.few, int(share * everything))
-        found = Survey(lines, bound, enough=enough, few=few, budget=most)
+        if found is not None and few == found.few and enough >= found.loosest:
+            # This round would leave all boxes as they are.
+            continue
+        found = Survey(lines, bound, enough=enough, few=few, budget=most, before=found)
         # Where scores overflow their sums a cut is worse, never wrong.
         with np.errstate(over="ignore", invalid="ignore"):
-            found.run(zones)
+            found.run(begin)
         boxes += found.boxes
-        zones = found.zones
-        many = plan.plenty is not None and found.rows > plan.plenty
+        begin, rows = found.left, found.rows
+        many = plan.plenty is not None and rows > plan.plenty
         most = LONGER * plan.boxes - boxes if many else plan.boxes
-        if 3 * found.boxes > most:
+        dear = rows <= A_FEW_PER_CENT * everything and found.boxes * ROWS_A_BOX > rows
+        if 3 * found.boxes > most or dear:
             break
+    assert found is not None
     found.boxes = boxes
     return found
 

@@ -81,12 +81,15 @@ from demur.tuning.streamed.cells import (
     CellGrid,
     Layers,
     Layout,
+    Pyramid,
     Signs,
     build,
     cloud,
     first_and_last,
     grid_of,
     joined,
+    met_along,
+    middle_points,
     no_points,
     table_of,
     turned,
@@ -119,8 +122,11 @@ if TYPE_CHECKING:
 REFINEMENTS = 3
 
 _NONNEG = DIRECTION_SETS["nonneg"]
-# Nodes whose corners stand for all cells when a first incumbent is looked for.
+# Nodes whose corners stand for all cells when a first incumbent is looked for, cells or nodes whose
+# middles do, and boxes that are looked at for these.
 _FIRST_LOOK = 100_000
+_MIDDLES = 300_000
+_NEAR_BOXES = 20_000
 
 
 def tune_source(
@@ -294,7 +300,8 @@ class Streamed:
         self.layers = Layers(source, self.measure, self.totals, self.plan, bins)
         self._scale = _spread(self.sample, len(source.score_names))
         # Cells that one of several searches counts are of no use to the others.
-        plenty = self.plan.plenty if len(models) == 1 else None
+        self._alone = len(models) == 1
+        plenty = self.plan.plenty if self._alone else None
         self._plenty = self.plan.fetched if plenty is None else plenty
         self._ahead: dict[Program, tuple[Best | None, BoxJudge, Opened]] = {}
 
@@ -306,7 +313,7 @@ class Streamed:
         if len(self.source.score_names) == 1:
             return self._find_single(program)
         ahead = self._ahead.pop(program, None)
-        best, bound, opened = self._opened(program, allowed) if ahead is None else ahead
+        best, bound, opened = ahead or self._opened(program, allowed, near=self._alone)
         if opened.rows > self._plenty:
             found = self._close_up().look(program, best, opened, self.layers.bins[0], search)
             if found is not None:
@@ -322,7 +329,7 @@ class Streamed:
         if len(self.source.score_names) == 1 or self.directions is not None:
             return {}
         self.layers.forget_finer()
-        ahead = {program: self._opened(program, allowed) for program in programs}
+        ahead = {program: self._opened(program, allowed, near=False) for program in programs}
         if not ahead:
             return {}
         all_opened = [opened for _, _, opened in ahead.values()]
@@ -336,10 +343,10 @@ class Streamed:
         return {}
 
     def _opened(
-        self, program: Program, allowed: DirectionSet
+        self, program: Program, allowed: DirectionSet, *, near: bool
     ) -> tuple[Best | None, BoxJudge, Opened]:
         """Return the best that is known, how it judges others, and the cells these may cross."""
-        best = self._incumbent(program, allowed)
+        best = self._incumbent(program, allowed, near=near)
         bound = BoxJudge(program, self.measure.price, best, self.layout)
         opened = open_cells(
             build(self.grid), bound, self.plan, {SIGNS[q]: None for q in allowed.quarters}
@@ -408,9 +415,11 @@ class Streamed:
         self.layers.check_size(opened.rows)
         return opened
 
-    def _incumbent(self, program: Program, allowed: DirectionSet) -> Best | None:
+    def _incumbent(self, program: Program, allowed: DirectionSet, *, near: bool) -> Best | None:
         """Return the best operating point known; it is feasible, and no better than it says."""
         found = [best_of(program, self.layout, table_of(profile)) for profile in self._profiles]
+        if not any(found) and near:
+            found = [self._near_look(program, allowed)]
         if not any(found):
             found = [self._corner_look(program, quarter) for quarter in allowed.quarters]
         if program.reject_all:
@@ -420,6 +429,31 @@ class Streamed:
     def _corner_look(self, program: Program, quarter: int) -> Best | None:
         """Return the best half-plane on the corners of cells, which look no better than rows."""
         found = self._coarse(SIGNS[quarter]).search(program, _NONNEG)
+        return known(program, found.id, found.ood, found.loss) if len(found.v) else None
+
+    def _near_look(self, program: Program, allowed: DirectionSet) -> Best | None:
+        """Return the best near the half-plane that is best if all rows are amid their cells.
+
+        The rows there are fetched. Where several bounds bind, what is best on a sample seldom
+        meets them on all rows, and corners are far from the best: a poor incumbent costs many
+        times these rows.
+        """
+        pyramid = build(self.grid)
+        middles = middle_points(pyramid, _level(pyramid, _MIDDLES), self.totals)
+        likely = self.prepared(middles).search(program, allowed, budget=_NEAR_BOXES)
+        if len(likely.v) == 0 or math.isinf(likely.v[0]):
+            return None
+        x, y = likely.weights[0].tolist()
+        signs = (-1 if x < 0 else 1, -1 if y < 0 else 1)
+        met = met_along(pyramid, signs, (abs(x), abs(y)), float(likely.v[0]))
+        marked = met[: pyramid.cells] & (pyramid.wanted[: pyramid.cells] > 0)
+        if int(pyramid.wanted[: pyramid.cells][marked].sum()) > min(
+            self._plenty, self.plan.fetched
+        ):
+            return None
+        rows = self.layers.fetch(pyramid.grid, marked)
+        points = cloud(pyramid, met, rows, signs, self.totals)
+        found = self.prepared(points).search(program, _NONNEG)
         return known(program, found.id, found.ood, found.loss) if len(found.v) else None
 
     def _corners(
@@ -432,7 +466,7 @@ class Streamed:
     def _coarse(self, signs: Signs) -> Prepared:
         """Return corners of cells that stand for all rows."""
         pyramid = build(self.grid)
-        level = int(np.argmax(np.diff(pyramid.level) <= _FIRST_LOOK))
+        level = _level(pyramid, _FIRST_LOOK)
         met = np.arange(pyramid.root + 1) >= pyramid.level[level + 1]
         if level == len(pyramid.level) - 2:
             met[:] = False
@@ -454,6 +488,11 @@ class Streamed:
         """Return points ready to be searched."""
         sample = self.sample or Sample(np.zeros((1, 2)), np.zeros(1))
         return Prepared(sample, points, self.ood, engine(), _spread=self._scale)
+
+
+def _level(pyramid: Pyramid, most: int) -> int:
+    """Return the finest level that has no more items."""
+    return int(np.argmax(np.diff(pyramid.level) <= most))
 
 
 def _by_signs(directions: Sequence[Direction]) -> dict[Signs, list[Direction]]:
