@@ -1,9 +1,10 @@
 """Objective and bounds decided on integers, and the tie policy.
 
 The smaller objective is better, then the larger ID mass, then the smaller OOD mass, then the
-smaller loss mass. This is the only place that knows that order; everything that picks, sorts or
-compares operating points calls it. Masses are compared in float64 wherever that provably gives
-the order of the integers; what it cannot decide is decided on Python's integers, one by one.
+smaller loss mass. Every search and every choice of a rule comes here for that order; only the page
+of a report lists rules by their risk in float64. Masses are compared in float64 wherever that
+provably gives the order of the integers; what it cannot decide is decided on Python's integers,
+one by one.
 """
 
 from __future__ import annotations
