@@ -4,7 +4,9 @@
 Dask or DuckDB, prints what every pass took for a row, and from that an estimate for more rows on a
 cluster: nothing of the estimate is measured, and all its inputs are printed. With ``--workers 2``
 executors of Spark or workers of Dask are processes of their own, and ``--kill`` ends one of them
-by SIGKILL during the first histogram.
+by SIGKILL during the first histogram. How many tasks a pass was, and how much was sent to every
+process for it, is counted; ``--split 4`` makes parts of 4 MB of the file, and with ``--fixed``
+Spark does not adapt the number of partitions after a shuffle.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import math
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -39,6 +42,8 @@ class Pass:
     cpu: float = 0.0
     bytes: int = 0
     rows: int = 0
+    sent: int = 0
+    tasks: int = 0
 
 
 def main(arguments: list[str]) -> None:
@@ -54,6 +59,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--workers", type=int, default=0, help="processes of a cluster here")
     parser.add_argument("--kill", action="store_true", help="end one of them in the middle")
+    parser.add_argument("--split", type=float, default=16, help="MB of a part of the file")
+    parser.add_argument("--fixed", action="store_true", help="Spark adapts no partitions")
     options = parser.parse_args(arguments)
     path = generate(options.folder, options.rows)
     with _cluster(options):
@@ -66,12 +73,20 @@ def main(arguments: list[str]) -> None:
 def _measure(path: Path, options: argparse.Namespace) -> dict[str, Pass]:
     import demur as dm
 
+    data: Any = str(path)
+    if options.engine == "dask":
+        import dask.dataframe as dd
+
+        data = dd.read_parquet(
+            path, split_row_groups="adaptive", blocksize=int(options.split * 1e6)
+        )
+        print(f"{data.npartitions} partitions of Dask")
     source: Any = dm.open_source(
-        str(path),
+        data,
         ["risk", "far"],
         loss="wrong",
         ood="ood",
-        engine=options.engine,
+        engine=None if options.engine == "dask" else options.engine,
         memory=options.memory,
     )
     # Starting the engine is no part of the rates.
@@ -97,7 +112,9 @@ def _cluster(options: argparse.Namespace) -> Iterator[None]:
         os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
         os.environ["PYSPARK_SUBMIT_ARGS"] = (
             f"--master local-cluster[{options.workers},1,2048] --conf spark.executor.memory=1536m "
-            "--conf spark.sql.files.maxPartitionBytes=16m --conf spark.ui.enabled=false "
+            f"--conf spark.sql.files.maxPartitionBytes={int(options.split * 2**20)} "
+            f"--conf spark.sql.adaptive.enabled={str(not options.fixed).lower()} "
+            "--conf spark.ui.enabled=false "
             "--conf spark.driver.memory=2g pyspark-shell"
         )
     if options.workers and options.engine == "dask":
@@ -150,9 +167,11 @@ def _while_one_dies(question: Any, seconds: float) -> Any:
 
 def _watched(question: Any, found: Pass) -> Any:
     def ask(*arguments: Any, **options: Any) -> Any:
-        start = _cpu()
+        start, tasks = _cpu(), _tasks_done()
         answer = question(*arguments, **options)
         spent = _cpu() - start
+        found.tasks += _tasks_done() - tasks
+        found.sent += _size(arguments) + _size(tuple(options.values()))
         # The overview is kept after the first time.
         found.times += spent > 0.01
         found.cpu += spent
@@ -173,21 +192,41 @@ def _cpu() -> float:
     return spent
 
 
+def _tasks_done() -> int:
+    """Return how many tasks Spark or workers of Dask have finished, as far as that is told."""
+    if "pyspark" in sys.modules:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        if session is None:
+            return 0
+        told = session.sparkContext.statusTracker()
+        jobs = filter(None, map(told.getJobInfo, told.getJobIdsForGroup()))
+        stages = {stage for job in jobs for stage in job.stageIds}
+        return sum(info.numCompletedTasks for info in map(told.getStageInfo, stages) if info)
+    if "distributed" in sys.modules:
+        from distributed import get_client
+
+        return len(get_client().get_task_stream())
+    return 0
+
+
 def _size(answer: Any) -> int:
     if hasattr(answer, "nbytes"):
         return int(answer.nbytes)
     if is_dataclass(answer):
         return sum(_size(getattr(answer, field.name)) for field in fields(answer))
-    return sum(map(_size, answer)) if isinstance(answer, tuple) else 0
+    return sum(map(_size, answer)) if isinstance(answer, (tuple, list)) else 0
 
 
 def _print_rates(passes: dict[str, Pass], options: argparse.Namespace, width: float) -> None:
     print(f"{options.engine}, {options.rows:.0e} rows of {width:.1f} bytes in Parquet\n")
-    print("| pass | times | CPU ns a row | bytes brought here |")
-    print("|---|--:|--:|--:|")
+    print("| pass | times | tasks | CPU ns a row | sent to each process | brought here |")
+    print("|---|--:|--:|--:|--:|--:|")
     for name, found in passes.items():
         rate = found.cpu / max(found.times, 1) / options.rows * 1e9
-        print(f"| {name} | {found.times} | {rate:.0f} | {found.bytes / 1e6:.1f} MB |")
+        sizes = f"{found.sent / 1e6:.2f} MB | {found.bytes / 1e6:.1f} MB"
+        print(f"| {name} | {found.times} | {found.tasks} | {rate:.0f} | {sizes} |")
     share = passes["rows"].rows / options.rows
     print(f"\nrows fetched: {passes['rows'].rows:,} ({share:.2%})\n")
 

@@ -138,7 +138,9 @@ class _CellSums:
 
     def __init__(self, cells: int, scores: int, measure: Measure) -> None:
         self._measure = measure
-        self._low, self._high = np.full((scores, cells), np.inf), np.full((scores, cells), -np.inf)
+        # The least and the largest value of each score: what a row changes lies together.
+        self._ranges = np.empty((cells, scores, 2))
+        self._ranges[..., 0], self._ranges[..., 1] = np.inf, -np.inf
         self._inexact = np.zeros(2, bool)
         # All masses 0 or 1: number of right and wrong (of each group) and OOD rows, by cell.
         self._kinds = 2 * max(1, len(measure.groups)) + measure.columns
@@ -147,9 +149,9 @@ class _CellSums:
         self._sums = np.zeros((0 if measure.plain else 3 + measure.rows, cells), np.int64)
 
     def add(self, cell: IntArray, rows: Rows, values: FloatArray) -> None:
-        for column, low, high in zip(values.T, self._low, self._high, strict=True):
-            np.minimum.at(low, cell, column)
-            np.maximum.at(high, cell, column)
+        for place, column in enumerate(values.T):
+            np.minimum.at(self._ranges[:, place, 0], cell, column)
+            np.maximum.at(self._ranges[:, place, 1], cell, column)
         if self._measure.plain:
             np.add.at(self._counts, cell * self._kinds + _kind_of(rows, self._measure), 1)
             return
@@ -182,7 +184,7 @@ class _CellSums:
         columns = (rows, id_, ood, loss, cheap, cheap_loss)
         inexact = (bool(self._inexact[0]), bool(self._inexact[1]))
         infinite = (0,) * measure.rows
-        low, high = self._low[:, held].T, self._high[:, held].T
+        low, high = np.moveaxis(self._ranges[held], 2, 0)
         return Histogram(key[held], low, high, *columns, infinite, inexact, groups=groups)
 
 
