@@ -16,6 +16,7 @@ import pytest
 
 import demur as dm
 from demur.core.columns import sample_from_columns
+from demur.core.row_draws import split
 from demur.sources.tables import read_table
 
 # Of pandas, about what Dask calls.
@@ -236,7 +237,7 @@ HOLES = {
     "DuckDB of a file": _IN_NO_FILE,
     "Dask of a file": _IN_NO_FILE,
     "SQLite": {"unsigned", "duration", "time", "list", "pair", "struct"},
-    "PostgreSQL": {"struct"},
+    "PostgreSQL": {"struct", "nothing"},
 }
 """What the library itself does not take, before any row comes to demur."""
 _AS_TEXT = {kind for kind in KINDS if "decimal" in kind or "digits" in kind}
@@ -317,7 +318,7 @@ FLAGS = {
     "decimal": pa.array([Decimal(int(x > 0)) for x in X], pa.decimal128(5, 2)),
     "dictionary": pa.array((X > 0).astype(np.int64)).dictionary_encode(),
     "named": pa.array(np.where(X > 0, "ood", "ID").tolist()).dictionary_encode(),
-    "nothing": pa.nulls(N, pa.string()),
+    "unnamed": pa.array(gaps(np.where(X > 0, "far", "ID").tolist(), None)),
 }
 NO_FLAGS = {
     "flag null": pa.array(gaps((X > 0).tolist(), None)),
@@ -327,12 +328,22 @@ NO_FLAGS = {
     "nan": pa.array(gaps((X > 0).astype(float), np.nan)),
     "text": pa.array(gaps([str(x > 0) for x in X], None)),
     "digits": pa.array(gaps([str(int(x > 0)) for x in X], None)),
+    # Of these Dask makes text that says nothing, or only yes.
+    "yes": pa.array(gaps([Decimal("1.00")] * N, None), pa.decimal128(5, 2)),
+    "yes as text": pa.array(["1.0" if x > 0 else None for x in X]),
+    "flag nothing": pa.nulls(N, pa.bool_()),
+    "whole nothing": pa.nulls(N, pa.int64()),
+    "nan nothing": pa.array([np.nan] * N),
+    "named nothing": pa.nulls(N, pa.string()),
+    "blank": pa.array([" ", "", None] * (N // 3)),
+    "nothing": pa.nulls(N),
     "half": pa.array(np.where(X > 0, 0.5, 0.0)),
     "duration": pa.array(gaps(range(N), None), pa.duration("us")),
     "bytes": pa.array(gaps([b"id"] * N, None)),
     "list": pa.array(gaps([[x] for x in X], None)),
 }
 _TOLD = "row 3 is nan|missing flag|as text, which|(be|not) 0 or 1|neither flags|not one value"
+_SILENT = f"column 's' is empty in all {N} rows, so it says of none whether it is OOD"
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -348,17 +359,43 @@ def test_flags_of_every_type(way, ways):
             rows = ways.read(way, table_of(column), roles)
             point = dm.evaluate(dm.Rule((1.0,), 2.0, score_names=("t",)), rows)
             seen = rows if isinstance(rows, dm.Sample) else rows.overview()
-            outside = 0 if kind == "nothing" else int((X > 0).sum())
+            foreign = X > 0
+            foreign[list(GAPS)] &= kind != "unnamed"
             count = seen.n_ood if isinstance(seen, dm.Sample) else sum(seen.ood_rows)
-            assert count == outside, kind
-            assert point.accepted_id == (X[:9] <= 0).sum() + (kind == "nothing") * (X[:9] > 0).sum()
+            assert count == foreign.sum(), kind
+            assert point.accepted_id == (~foreign[:9]).sum()
         for kind, column in NO_FLAGS.items():
             if kind in HOLES.get(way, ()) or (objects and kind in ("bytes", "list")):
                 continue
-            if kind == "decimal null" and way in ("Dask", "nullable Dask"):
-                continue
-            with pytest.raises(dm.InvalidInputError, match=_TOLD):
+            told = _SILENT if kind == "blank" or "nothing" in kind else _TOLD
+            with pytest.raises(dm.InvalidInputError, match=told):
                 dm.evaluate(dm.Rule((1.0,), 2.0), ways.read(way, table_of(column), roles))
+
+
+def test_flags_of_every_type_by_spark(ways):
+    engines.need_java()
+    engines.spark_session()
+    roles = {"scores": "t", "loss": "l", "ood": "s"}
+    for kind in ("flag nothing", "named nothing", "nothing", "yes as text", "flag null"):
+        told = _SILENT if "nothing" in kind else _TOLD
+        with pytest.raises(dm.InvalidInputError, match=told):
+            ways.read("Spark of a file", table_of(NO_FLAGS[kind]), roles).overview()
+
+
+def test_parts_of_unnamed_rows_are_rows():
+    """What says nothing of the rows that a draw leaves may say something of others."""
+    names = pa.array(["far"] + [None] * 99)
+    table = pa.table({"t": np.arange(100) / 7, "l": np.arange(100) % 2, "s": names})
+    for data in (
+        table,
+        pl.from_arrow(table).lazy(),
+        duckdb.from_arrow(table),
+        parted(table.to_pandas()),
+    ):
+        rows = dm.open_source(data, "t", loss="l", ood="s")
+        parts = split(rows, 0.5)
+        assert sorted(sum(part.overview().ood_rows) for part in parts) == [0, 1]
+        assert sum(part.overview().rows for part in parts) == 100
 
 
 def test_numbers_too_large_for_whole_ones():

@@ -21,6 +21,7 @@ from demur.core.columns import (
     listing,
     numbers,
     ood_rows,
+    refuse_unclear_ood,
     sample_from_columns,
 )
 from demur.core.row_draws import hashed_order, key_numbers
@@ -288,6 +289,7 @@ class ScoreTable:
             weight=self.options.weight,
             group=self.options.id_group,
             confidence=[name for name in scores if name in self.confidence],
+            part=True,
         )
 
     def split(self, scores: Sequence[str], held: BoolArray | None) -> tuple[Sample, Sample | None]:
@@ -384,6 +386,7 @@ def _read_file(
     if lacks_loss:
         columns[_NO_LOSS] = np.zeros(len(columns[scores[0][0]]))
         options = replace(options, loss=_NO_LOSS, label=None, prediction=None)
+    refuse_unclear_ood(columns, options.ood)
     # An empty name says that there is no such column, whatever the rule's card says.
     options = replace(
         options,

@@ -13,7 +13,7 @@ import difflib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +121,7 @@ NEITHER_FLAG_NOR_NAME = "neither flags (0 and 1) nor names of OOD sets (text)"
 """What is said of a column that cannot tell which rows are OOD."""
 
 # How flags look as text, the one for no first.
-_WRITTEN_FLAGS = (("false", "true"), ("0", "1"), ("0.0", "1.0"))
+_WRITTEN_FLAGS = {"false": False, "true": True}
 
 _SHOWN = 40
 
@@ -419,6 +419,7 @@ def sample_from_columns(
     weight: str | None = None,
     confidence: Sequence[str] = (),
     group: str | None = None,
+    part: bool = False,
 ) -> Sample:
     """Build a sample; the columns mean what they mean in `Sample.from_frame`.
 
@@ -426,6 +427,8 @@ def sample_from_columns(
     ----------
     confidence
         Those of `scores` in which higher means *less* doubt.
+    part
+        Whether these are some of the rows, of which no OOD row need be marked.
 
     Examples
     --------
@@ -451,6 +454,8 @@ def sample_from_columns(
     values = np.column_stack([_score(columns, name, name in confidence) for name in scores])
     if len(values) == 0:
         raise InvalidInputError("the table has no rows")
+    if not part:
+        refuse_unclear_ood(columns, ood)
     is_ood, sets = ood_rows(columns, ood, len(values))
     id_rows = np.flatnonzero(~is_ood)
     if len(id_rows) == 0:
@@ -540,23 +545,74 @@ def _refuse_unnamed(name: str, column: npt.NDArray[Any]) -> None:
             )
 
 
-def are_written_flags(sets: Iterable[str]) -> bool:
-    """Return whether names of OOD sets are flags as text, of which one says *no*.
+def are_written_flags(sets: Iterable[str], *, id_named: bool = True) -> bool:
+    """Return whether names of OOD sets are flags as text.
+
+    One of them says *no*; or all say *yes* and no ID row is named, so that flags may be missing.
 
     Examples
     --------
     >>> are_written_flags(["False", "True"]), are_written_flags(["far", "false"])
     (True, False)
+    >>> are_written_flags(["1.00"]), are_written_flags(["1.00"], id_named=False)
+    (False, True)
     """
-    written = {one.strip().lower() for one in sets}
-    return any(no in written and written <= {no, yes} for no, yes in _WRITTEN_FLAGS)
+    flags = {_written_flag(name) for name in sets}
+    return bool(flags) and None not in flags and (False in flags or not id_named)
+
+
+def _written_flag(text: str) -> bool | None:
+    """Return what a flag says that became text; None where it is none."""
+    bare = text.strip().lower()
+    try:
+        number = Decimal(bare)
+        return bool(number) if number in (0, 1) else None
+    except InvalidOperation:
+        return _WRITTEN_FLAGS.get(bare)
+
+
+def refuse_unclear_ood(columns: Columns, name: str | None) -> None:
+    """Refuse a column of all rows that says of none whether it is OOD, or may lack flags."""
+    column = columns[name] if name and name in columns else np.zeros(0)
+    if not len(column) or column.dtype.kind in "biu":
+        return
+    if column.dtype.kind == "f":
+        silent, names = bool(np.isnan(column).all()), set[Any]()
+    else:
+        known = [item for item in column.tolist() if not _is_empty(item)]
+        silent = not known
+        names = set(known) if all(isinstance(item, str) for item in known) else set()
+    if silent:
+        raise silent_ood_error(name, len(column))
+    if are_written_flags(names, id_named=False):
+        raise written_flags_error(name, sorted(names))
+
+
+def _is_empty(item: Any) -> bool:
+    """Return whether nothing is said: None, NaN, or text without a letter."""
+    if isinstance(item, (float, str)):
+        return item != item or not str(item).strip()
+    return item is None
+
+
+def silent_ood_error(name: str | None, rows: int) -> InvalidInputError:
+    """Return what is said of a column that says nothing.
+
+    Where it has no type, as in some files and databases, nobody could tell missing flags, which
+    are refused, from names of OOD sets that are missing because all rows are ID.
+    """
+    return InvalidInputError(
+        f"ood: column {name!r} is empty in all {rows:,} rows, so it says of none whether it is "
+        "OOD; leave it out if all rows are ID, or write 'id' in it"
+    )
 
 
 def written_flags_error(name: str | None, sets: Iterable[str]) -> InvalidInputError:
     """Return what is said of flags as text."""
     return InvalidInputError(
         f"ood: column {name!r} holds {', '.join(map(repr, sets))} as text, which would be names of "
-        "OOD sets: store flags as flags or as numbers, or give the sets other names"
+        "OOD sets: store flags as flags or as numbers, or give the sets other names and write 'id' "
+        "in ID rows"
     )
 
 

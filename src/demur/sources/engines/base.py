@@ -49,6 +49,7 @@ from demur.sources.engines.group_sums import (
     overview_of,
     rule_counts_of,
     tallies_of,
+    unclear_ood,
     with_set,
 )
 from demur.sources.files import FileStamps, Stamps
@@ -64,12 +65,13 @@ class BaseSource(ABC):
     """Name of the platform that goes over the rows."""
     place = "the source"
     """What the rows are called where something is wrong with them."""
+    _origin: BaseSource | None = None
+    """The source that these rows were drawn from."""
 
     def __init__(self, columns: ScoreColumns, *, memory: int) -> None:
         self._columns, self._memory = columns, memory
         self.work = Work(self.engine)
         self._stamps: Stamps = FileStamps()
-        self._origin: BaseSource | None = None
         self.drawn_by_key = False
         """Whether rows are drawn by a hash of their key, not of their scores."""
 
@@ -159,7 +161,14 @@ class LabelledSource(BaseSource, ABC):
 
     @cached_property
     def _overview(self) -> Overview:
-        return overview_of(*self._labelled, self.place)
+        roles, table = self._labelled
+        unclear = unclear_ood(roles, table)
+        if unclear is not None and self._origin is not None:
+            # Some of the rows may have no names of ID rows; what all of them say, counts.
+            self._origin.overview()
+        elif unclear is not None:
+            raise unclear
+        return overview_of(roles, table, self.place)
 
     def overview(self) -> Overview:
         """Look at all rows once; refuse rows that cannot be used."""
@@ -263,7 +272,8 @@ class LazySource(LabelledSource, ABC):
         sums = [nw.len().alias("rows"), *map(self._counted, flags)]
         keys = ["label"] * standard.labelled + ["by"] * (by is not None)
         counted = rows.group_by(*keys).agg(*sums) if keys else rows.select(*sums)
-        found = rule_counts_of(self._collect_few(counted if by else counted.head(MOST_SETS + 5)))
+        few = self._collect_few(counted if by else counted.head(MOST_SETS + 5))
+        found = rule_counts_of(standard.roles, few)
         if found is not None:
             self._sizes = found.sizes
         return found

@@ -150,6 +150,8 @@ class StandardRows:
         columns["side"] = side(roles, schema, sides)
         if labels:
             columns["label"] = label(roles, schema)
+            if roles.ood is not None:
+                columns["named"] = _says(roles, schema).cast(nw.Int64)
         if by is not None:
             check_names(list(schema), [("by", by)], "the frame")
             columns["by"] = nw.col(by)
@@ -378,6 +380,13 @@ def _wrong(roles: Roles, schema: Mapping[str, Any]) -> tuple[Expr, Expr]:
 def _set_name(roles: Roles) -> Expr:
     """Return what a column of names says of a row."""
     return nw.col(str(roles.ood)).cast(nw.String).fill_null("")
+
+
+def _says(roles: Roles, schema: Mapping[str, Any]) -> Expr:
+    """Return whether the column `ood` says anything of a row."""
+    if is_flag(schema[str(roles.ood)]):
+        return ~missing(number(str(roles.ood), schema))
+    return _set_name(roles).str.strip_chars() != ""
 
 
 def _is_id_name(name: Expr) -> Expr:

@@ -15,7 +15,12 @@ import numpy.typing as npt
 
 from demur._arrays import FloatArray, IntArray
 from demur.core.bins import Bins
-from demur.core.columns import OOD_NEEDS_NO_LOSS, are_written_flags, written_flags_error
+from demur.core.columns import (
+    OOD_NEEDS_NO_LOSS,
+    are_written_flags,
+    silent_ood_error,
+    written_flags_error,
+)
 from demur.core.sample import POOLED_NAME
 from demur.core.source import (
     Histogram,
@@ -74,6 +79,20 @@ def with_set(table: Table, name: str) -> Table:
     return {column: values[kept] for column, values in table.items()}
 
 
+def unclear_ood(roles: Roles, table: Table) -> InvalidInputError | None:
+    """Return what is wrong with a column `ood` that says nothing of any row, or may lack flags."""
+    rows = int(table["rows"].sum())
+    if roles.ood is None or not rows:
+        return None
+    if not table["named"].sum():
+        return silent_ood_error(roles.ood, rows)
+    is_id = np.array([_is_id(label) for label in table["label"].tolist()])
+    sets = sorted(table["label"][~is_id].tolist())
+    if are_written_flags(sets, id_named=bool(table["named"][is_id].any())):
+        return written_flags_error(roles.ood, sets)
+    return None
+
+
 def overview_of(roles: Roles, table: Table, place: str) -> Overview:
     """Return the overview that is in groups by label; refuse rows that cannot be used."""
     if not len(table["label"]) or not table["rows"].sum():
@@ -92,7 +111,7 @@ def _kinds(roles: Roles) -> dict[str, str]:
         kinds |= {f"{name}_missing": "sum", f"{name}_illegal": "sum"}
     if roles.weight is not None:
         kinds |= {"weight_total": "sum", "weight_part": "sum"}
-    return kinds
+    return kinds | ({"named": "sum"} if roles.ood is not None else {})
 
 
 def _columns(roles: Roles) -> dict[str, Expr]:
@@ -158,9 +177,6 @@ def _refuse(roles: Roles, table: Table) -> None:
             what = _ILLEGAL.get(argument, "negative or infinite")
             raise InvalidInputError(f"{argument}: column {name!r} is {what} in {illegal} rows")
     _refuse_groups(roles, amount)
-    sets = sorted(label for label in labels if not _is_id(label))
-    if are_written_flags(sets):
-        raise written_flags_error(roles.ood, sets)
     if not any(_is_id(label) for label in labels):
         raise InvalidInputError(
             f"ood: column {roles.ood!r} marks every row as OOD: no ID row is left"
@@ -291,7 +307,7 @@ def judged_flags() -> dict[str, Expr]:
     return own | accepted
 
 
-def rule_counts_of(table: Table) -> RuleCounts | None:
+def rule_counts_of(roles: Roles, table: Table) -> RuleCounts | None:
     """Return what a rule accepts, from counts by label or by the values of a column.
 
     None if some rows have to be looked at more closely, or refused.
@@ -311,7 +327,7 @@ def rule_counts_of(table: Table) -> RuleCounts | None:
         ]
     )
     if "label" in table:
-        return _labelled_counts(table["label"].tolist(), found)
+        return _labelled_counts(table["label"].tolist(), found, named=roles.ood is not None)
     totals = found[0].sum(axis=1).tolist()
     sizes = Sizes(totals[0], (totals[2],), (POOLED_NAME,), ())
     measure = Measure.of_counts(sizes)
@@ -322,11 +338,13 @@ def rule_counts_of(table: Table) -> RuleCounts | None:
     return RuleCounts(sizes, measure, merged_tallies(tallies))
 
 
-def _labelled_counts(labels: list[str], found: IntArray) -> RuleCounts | None:
+def _labelled_counts(labels: list[str], found: IntArray, *, named: bool) -> RuleCounts | None:
     """Return the counts of all labels; `found` has shape (all or accepted, mass, label)."""
     unknown = {ex.NO_FLAG, ex.BAD_FLAG, ex.GROUP, ex.GROUP + ex.BAD_FLAG}
     sets = sorted(label for label in labels if not _is_id(label))
-    if len(labels) > MOST_SETS or unknown & set(labels) or are_written_flags(sets):
+    # Whether a column without OOD rows says anything takes a closer look, too.
+    unclear = are_written_flags(sets, id_named=False) or (named and not sets)
+    if len(labels) > MOST_SETS or unknown & set(labels) or unclear:
         return None
     place = {label: k for k, label in enumerate(labels)}
     inside = [k for label, k in place.items() if _is_id(label)]

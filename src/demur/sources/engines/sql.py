@@ -180,6 +180,8 @@ class SqlSource(LabelledSource):
     def _look(self) -> tuple[Roles, Table]:
         rows = self._rows.rows(Sides(), labels=True)
         aggregates = _looks(self._scores, weighted=self._rows.weighted)
+        if self._rows.roles.ood is not None:
+            aggregates["named"] = "CAST(SUM(named) AS BIGINT)"
         listed = ", ".join(f"{value} AS q_{name}" for name, value in aggregates.items())
         query = f"SELECT label, {listed} FROM ({rows}) AS r GROUP BY label LIMIT {MOST_SETS + 5}"
         return self._rows.counted_roles, self._pass(query)

@@ -28,13 +28,15 @@ from demur.errors import MissingExtraError
 from demur.sources.engines.expressions import BAD_FLAG, GROUP, ID_SIDE, NO_FLAG, TIMES
 from demur.sources.open import Missing, Roles
 
-Kind = Literal["flag", "whole", "real", "text"]
-"""What the type of a column means."""
+Kind = Literal["flag", "whole", "real", "text", ""]
+"""What the type of a column means; nothing where no value has one."""
 
 _KINDS: dict[Kind, str] = {
     "flag": r"bool(ean)?",
     "whole": r"u?(tiny|small|medium|big|huge|byte)?int(eger)?(2|4|8|64)?(\(\d+\))?|long|short",
     "real": r"double( precision)?|float(4|8|64)?|real|(numeric|decimal|bignumeric|number)(\(.*\))?",
+    # The type of nothing but NULL, in DuckDB and Trino.
+    "": r'"null"|unknown',
     "text": r"(n?(var)?char|character( varying)?|text|string|varchar2|name|citext|bpchar)(\(.*\))?",
 }
 _LARGEST = 1.7976931348623157e308
@@ -148,6 +150,8 @@ class SqlRows:
         columns["side"] = self._side(sides)
         if labels:
             columns["label"] = self._label
+            if self.roles.ood is not None:
+                columns["named"] = _bit("flag IS NOT NULL" if self.has_flag else "TRIM(flag) <> ''")
         if by is not None:
             columns["grouped_by"] = "grouped_by"
         values = self._values(by, share)
