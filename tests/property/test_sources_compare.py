@@ -88,7 +88,9 @@ def test_one_set_of_weighted_rows_and_graded_losses_equals_memory(engine):
             columns = {"loss": "loss", "ood": "set", "weight": weight}
             sample = dm.Sample.from_frame(table, list(scores), **columns)
             source = source_of(table, Roles(scores, **columns))
-            for name in ("near", "far"):
+            # Each of both sets by one or by two scores, where an engine takes long.
+            either = ("near",) if len(scores) == 1 else ("far",)
+            for name in either if engine in SLOW else ("near", "far"):
                 here, there = sample.for_ood(name), source.for_ood(name)
                 assert value(there, MODELS[0]) == value(here, MODELS[0])
                 if len(scores) == 1:

@@ -16,9 +16,12 @@ from scored_tables import check_answers, table_of
 from streams import informative_sample, random_sample
 
 import demur as dm
+from demur.core.row_draws import RowDraw, bring, repeats_key, split
+from demur.guarantees import bootstrap, certify, cross_tune
 from demur.sources.engines.connections import Database
 from demur.sources.engines.sql import SqlSource
 from demur.sources.engines.sql_rows import DIALECTS
+from demur.sources.open import Roles
 
 MODEL = dm.TprFprModel(0.6, 0.5)
 
@@ -466,6 +469,57 @@ def test_dialects_that_have_no_server_here(dialect):
         here = dm.tune(dm.Sample.from_frame(table, roles.scores, **names), MODEL)
         assert dm.tune(source, MODEL).point == here.point
     assert set(DIALECTS) == {"postgres", "sqlite", "duckdb", "snowflake", "bigquery", "trino"}
+
+
+@pytest.mark.parametrize("dialect", ["snowflake", "bigquery", "trino"])
+def test_statements_of_every_command_in_dialects_without_a_server(dialect):
+    """Draws, single sets, groups, keys, boxes, grids: all are parsed, and answer as in memory."""
+    rng = np.random.default_rng(3)
+    n = 300
+    foreign = rng.random(n) < 0.4
+    score = np.round(rng.normal(size=(n, 2)) + foreign[:, None], 1)
+    table = pa.table(
+        {
+            "a": score[:, 0],
+            "b": score[:, 1],
+            "loss": (rng.random(n) < 0.3).astype(int),
+            "set": np.where(foreign, np.where(rng.random(n) < 0.5, "far", "near"), "id"),
+            "group": np.where(rng.random(n) < 0.5, "g", "h"),
+            "day": np.where(np.arange(n) % 2, "mon", "tue"),
+            "key": np.arange(n),
+        }
+    )
+    columns = {"loss": "loss", "ood": "set", "group": "group"}
+    sample = dm.Sample.from_frame(table, ["a", "b"], **columns)
+    model = dm.TprFprModel(0.6, 0.5)
+    with duckdb.connect() as connection:
+        name = put(connection, table, "duckdb")
+        there = [
+            SqlSource(Translated(connection, one), name, Roles(("a", "b"), **columns, key="key"))
+            for one in (dialect, "duckdb")
+        ]
+        here = dm.open_source(table, ["a", "b"], **columns, key="key")
+        rule = dm.Rule((0.6, 0.8), 0.5)
+        for options in ({}, {"shape": "box"}, {"search": dm.Grid(12)}, {"ood": "worst"}):
+            expected = dm.tune(sample, model, **options).point
+            assert dm.tune(there[0], model, **options).point == expected
+        by_day = [dm.evaluate(rule, source, by="day") for source in (here, there[0])]
+        assert by_day[0] == by_day[1] and set(by_day[1]) == {"mon", "tue"}
+        promised = [certify(rule, rows, model=model) for rows in (sample, there[0])]
+        assert promised[0].point == promised[1].point
+        assert (
+            there[0].for_ood("far").overview().ood_rows == here.for_ood("far").overview().ood_rows
+        )
+        assert not repeats_key(there[0], "key")
+        found = [cross_tune(source, model, folds=2, rng=1) for source in (here, *there)]
+        assert found[0].held_out == found[1].held_out == found[2].held_out
+        found = [bootstrap(source, model, replicates=1, rng=1) for source in (here, there[0])]
+        assert found[0].measures["tpr"].in_bag == found[1].measures["tpr"].in_bag
+        # A fold of what is not held out, as estimates of a held-out part need it.
+        parts = [split(source, 0.5)[0].drawn(RowDraw.fold(0, 2, 3)) for source in (here, there[0])]
+        assert dm.tune(parts[0], model).point == dm.tune(parts[1], model).point
+        drawn = [bring(source, 100) for source in (here, there[0])]
+        assert sorted(drawn[0].id_scores.tolist()) == sorted(drawn[1].id_scores.tolist())
 
 
 def test_many_marked_cells_are_asked_for_in_parts(monkeypatch, sqlite):
