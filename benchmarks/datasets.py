@@ -63,6 +63,44 @@ def noise_many_errors(n: int, seed: int) -> Case:
     return Case(_noise(n, seed, 0.5), dm.TprFprModel(0.8, 1))
 
 
+def noise_exp_4z(n: int, seed: int) -> Case:
+    """Noise over decades, exp(4z) of normal z, 5 % errors."""
+    return Case(_decades(n, seed, 4, 0.05), dm.TprFprModel(0.8, 1))
+
+
+def noise_exp_6z(n: int, seed: int) -> Case:
+    """Noise over more decades, exp(6z) of normal z, 5 % errors."""
+    return Case(_decades(n, seed, 6, 0.05), dm.TprFprModel(0.8, 1))
+
+
+def noise_exp_10z(n: int, seed: int) -> Case:
+    """Noise over still more decades, exp(10z) of normal z, 5 % errors."""
+    return Case(_decades(n, seed, 10, 0.05), dm.TprFprModel(0.8, 1))
+
+
+def noise_exp_10z_many_errors(n: int, seed: int) -> Case:
+    """Return the same with 50 % errors."""
+    return Case(_decades(n, seed, 10, 0.5), dm.TprFprModel(0.8, 1))
+
+
+def noise_cauchy(n: int, seed: int) -> Case:
+    """Noise of both signs with heavy tails, 5 % errors."""
+    rng = np.random.default_rng(seed)
+    half = n // 2
+    id_scores, ood_scores = (rng.standard_cauchy((k, 2)) for k in (half, n - half))
+    return Case(dm.Sample(id_scores, rng.random(half) < 0.05, ood_scores), dm.TprFprModel(0.8, 1))
+
+
+def noise_ratios(n: int, seed: int) -> Case:
+    """Ratios of lognormal numbers beside one of these, 5 % errors."""
+    sample = _decades(n, seed, 3, 0.05)
+    id_scores, ood_scores = (
+        np.column_stack([scores[:, 0] / scores[:, 1], scores[:, 1]])
+        for scores in (sample.id_scores, sample.ood_scores)
+    )
+    return Case(dm.Sample(id_scores, sample.id_loss, ood_scores), dm.TprFprModel(0.8, 1))
+
+
 REALISTIC: list[Callable[[int, int], Case]] = [
     clouds,
     clouds_slack_fpr,
@@ -72,6 +110,14 @@ REALISTIC: list[Callable[[int, int], Case]] = [
     synthetic_as_printed,
 ]
 HARD: list[Callable[[int, int], Case]] = [noise_few_errors, noise_many_errors]
+MANY_DECADES: list[Callable[[int, int], Case]] = [
+    noise_exp_4z,
+    noise_exp_6z,
+    noise_exp_10z,
+    noise_exp_10z_many_errors,
+    noise_cauchy,
+    noise_ratios,
+]
 
 
 def _clouds(n: int, seed: int) -> dm.Sample:
@@ -90,3 +136,9 @@ def _noise(n: int, seed: int, errors: float) -> dm.Sample:
     return dm.Sample(
         rng.normal(size=(half, 2)), rng.random(half) < errors, rng.normal(size=(n - half, 2))
     )
+
+
+def _decades(n: int, seed: int, spread: float, errors: float) -> dm.Sample:
+    noise = _noise(n, seed, errors)
+    scores = [np.exp(spread * normal) for normal in (noise.id_scores, noise.ood_scores)]
+    return dm.Sample(scores[0], noise.id_loss, scores[1])

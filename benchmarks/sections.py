@@ -13,7 +13,7 @@ import numpy as np
 import demur as dm
 from benchmarks.agreement import agreement
 from benchmarks.alternatives import detection_metrics, sweep_all_pairs
-from benchmarks.datasets import HARD, REALISTIC, Case, clouds, synthetic
+from benchmarks.datasets import HARD, MANY_DECADES, REALISTIC, Case, clouds, synthetic
 from benchmarks.engines import engine, on_engine
 from benchmarks.fresh_data import exact_against_grid
 from benchmarks.paper_grid import tune_grid
@@ -70,7 +70,7 @@ def tuning(n: int, repetitions: int) -> str:
 def hard(name: str, n: int, repetitions: int) -> str:
     """Noise made to be hard, over every set of directions."""
     ratios = []
-    for make in HARD:
+    for make in [*HARD, *MANY_DECADES]:
         case = make(n, 0)
         ours = {
             directions: partial(

@@ -14,7 +14,8 @@
  *   - leaf.c:  if only few points cross it, try every cell inside;
  *   - split.c: otherwise cut it in two, across t where lines drift apart by more than the height
  *              of the box, along the lines where they do not, and sort the items into the parts,
- *              opening nodes that are large compared to the height;
+ *              opening nodes that are large compared to the height; where that hardly parts the
+ *              lines survey.c looks for a better cut;
  *   - mesh.c:  for frontiers, cut a box that a few hundred points cross into many parts at once.
  *
  * A single direction is searched by the same loop, with boxes that have no width; optimum.c gets
@@ -35,7 +36,9 @@
 #define LEAF_LINE 64    /* points crossing a box of a single direction that is tried as a leaf, */
 #define FEW_CROSSINGS 8 /* and crossings of their lines worth walking through with more points */
 #define MANY 100000     /* crossings times points walked through where a box cannot be cut */
-#define STUBBORN 0.6    /* part of the ID mass that still crosses after four cuts */
+#define STUBBORN 0.6    /* part of the ID mass that still crosses after four cuts that did little, */
+#define IDLE 0.9        /* and after one, */
+#define WITH_CARE 8     /* after which so many are chosen with care */
 #define DEEPEST 30000
 #define MOST_DOUBTS 4096  /* boxes put aside, */
 #define DOUBTFUL_POINTS 1024 /* and points that cross one */
@@ -155,10 +158,17 @@ static int push_parts(Search *s, int parts)
     return push(s, &s->part[1 - worse], verdict[1 - worse]);
 }
 
-/* Whether several cuts left nearly everything crossing, as they do where many lines meet. */
+/* See whether the last cut left nearly everything crossing. Returns whether several did, as they do
+ * where many lines meet. */
 static int stubborn(Box *box)
 {
-    int64_t before = box->before, now = box->crossing.id > 0 ? box->crossing.id : box->count;
+    const int64_t now = box->crossing.id > 0 ? box->crossing.id : box->count;
+    const int64_t last = box->last, before = box->before;
+    box->last = now;
+    if (last > 0 && (double)now > IDLE * (double)last)
+        box->idle = WITH_CARE;
+    else if (box->idle > 0)
+        box->idle--;
     if (box->depth % 4) return 0;
     box->before = now;
     return before > 0 && (double)now > STUBBORN * (double)before;
@@ -222,8 +232,9 @@ static int visit_box(Search *s, int64_t *sums)
             try_vertex(s, &box, sums);
             return 0;
         }
-        /* Its items may be nodes that could be opened. */
         if (box.nodes == 0) return set_aside(s, &box, sums);
+        /* To cut it again and again would make none smaller, but its nodes can be opened. */
+        insist = 1;
     }
     int parts = box.depth < DEEPEST ? split_zone(s, &box, sums, insist) : 0;
     if (parts < 0) return -1;

@@ -57,10 +57,11 @@ typedef struct {
     Zone zone;
     Crossing crossing;
     double level, bad; /* how `good` and `gain` were graded */
-    int64_t before;    /* crossing ID mass of an ancestor, to see whether cutting helps */
+    int64_t last, before; /* crossing ID mass of the parent, and of an ancestor: do cuts help? */
     double merit;      /* lower bound of the objective, for the order of the visits */
     int32_t count, nodes;
     int16_t chart, depth;
+    int16_t idle; /* how many cuts are to be chosen with care, since one did little */
     int32_t step; /* of the trail being recorded */
     int stiff;    /* cutting it into many parts left most points crossing one of them */
 } Box;

@@ -5,11 +5,10 @@
 #include <string.h>
 
 #include "sift.h"
+#include "survey.h"
 
 #define OPEN_EXTENT 0.7 /* nodes larger than this part of the height of a zone are opened, */
 #define OPEN_COUNT 16   /* and all nodes where no more items than this cross it */
-#define SURVEYED 9      /* items looked at to choose a cut */
-#define DRIFT 3.0       /* heights of a zone that slopes carry lines apart before it is cut in t */
 
 #define LOWEST 64       /* units in the last place that zones are high, unless points are whole */
 
@@ -67,46 +66,11 @@ void root_zone(const Search *s, const Chart *chart, const double *t, Zone *zone)
     }
 }
 
-static void sort_few(double *a, int n)
-{
-    for (int i = 1; i < n; i++) {
-        double moving = a[i];
-        int j = i;
-        for (; j > 0 && a[j - 1] > moving; j--) a[j] = a[j - 1];
-        a[j] = moving;
-    }
-}
-
-/* How far the slopes of the items lie apart, how many items there are that run through the zone
- * from one edge to the other, and the middle of the others at both ends. */
-typedef struct {
-    double slopes, middle[2];
-    double beside[2]; /* from there to the next item, or to the edge, towards the middle */
-    int across, along;
-} Survey;
-
 static void centre(const Tree *tree, int32_t item, double *score)
 {
     const double *point = tree->point + 2 * (int64_t)~item, *box = tree->box + 4 * (int64_t)item;
     for (int c = 0; c < 2; c++)
         score[c] = item < 0 ? point[c] : box[c] + (box[c + 2] - box[c]) / 2;
-}
-
-/* A point of an item, `part` of the way through its points. Boxes of nodes may be larger than what
- * most of their points need by many decades, so that their middles say little. */
-static const double *point_within(const Tree *tree, int32_t item, double part)
-{
-    if (item < 0) return tree->point + 2 * (int64_t)~item;
-    const Node *node = tree->node + item;
-    /* While a tree grows, nodes above cells do not know their points. */
-    while (tree->soil.rows && node->child > 0) {
-        int second = part >= 0.5;
-        node = tree->node + node->child + second;
-        part = 2 * part - second;
-    }
-    int64_t k = node->first + (int64_t)(part * (double)(node->end - node->first));
-    return node->child == UNGROWN ? tree->soil.scores + 2 * (int64_t)tree->soil.row[k]
-                                  : tree->point + 2 * k;
 }
 
 /* Whether the zone is nowhere higher than the rounding errors of the values in it. Where zones are
@@ -128,67 +92,12 @@ int too_low(const Search *s, const Box *box)
     return 1;
 }
 
-/* How far the next of a few values that differs is from the one in their middle, towards the
- * middle between the edges, or how far the edge there. */
-static double distance_beside(const double *at, int n, double low, double high)
-{
-    int k = n / 2, up = at[k] < low + (high - low) / 2;
-    double c = at[k];
-    while (k >= 0 && k < n && at[k] == c) k += up ? 1 : -1;
-    double next = k >= 0 && k < n ? at[k] : up ? high : low;
-    return fmin(fmax(next, low), high) - fmin(fmax(c, low), high);
-}
-
-static Survey survey_items(const Search *s, const Chart *chart, const Box *box)
-{
-    const Zone *zone = &box->zone;
-    double at[2][SURVEYED], slope[2] = {HUGE_VAL, -HUGE_VAL};
-    Survey survey = {.along = 0};
-    for (int j = 0; j < SURVEYED; j++) {
-        double at_item = (j + 0.5) * (double)box->count / SURVEYED, v[2];
-        int64_t k = (int64_t)at_item;
-        const double *score = point_within(s->tree, s->popped.item[k], at_item - (double)k);
-        double base = chart->fixed * score[chart->still], rate = chart->step * score[chart->moving];
-        slope[0] = fmin(slope[0], rate);
-        slope[1] = fmax(slope[1], rate);
-        for (int end = 0; end < 2; end++) v[end] = base + zone->t[end] * rate;
-        if ((v[0] >= zone->high[0] && v[1] <= zone->low[1]) ||
-            (v[0] <= zone->low[0] && v[1] >= zone->high[1])) {
-            survey.across++;
-            continue;
-        }
-        at[0][survey.along] = v[0];
-        at[1][survey.along++] = v[1];
-    }
-    survey.slopes = slope[1] - slope[0];
-    for (int end = 0; end < 2 && survey.along; end++) {
-        sort_few(at[end], survey.along);
-        double c = at[end][survey.along / 2];
-        survey.middle[end] = fmin(fmax(c, zone->low[end]), zone->high[end]);
-        survey.beside[end] = distance_beside(at[end], survey.along, zone->low[end], zone->high[end]);
-    }
-    return survey;
-}
-
-/* Whether chords would not part the items. */
-static int wants_cut_in_t(const Zone *zone, const Survey *survey)
-{
-    double width = zone->t[1] - zone->t[0];
-    double height = (zone->high[0] - zone->low[0] + zone->high[1] - zone->low[1]) / 2;
-    return survey->across > survey->along || survey->slopes * width > DRIFT * height;
-}
-
-/* Put a chord through the zone, preferably along the middle of its items. */
+/* Put a chord through the zone, halfway between its edges if the survey has none. */
 static int choose_chord(const Zone *zone, const Survey *survey, double *chord)
 {
-    int above_low = 0, below_high = 0, proper = 1;
-    for (int end = 0; end < 2 && survey->along; end++) {
-        chord[end] = survey->middle[end];
-        above_low |= zone->low[end] < chord[end];
-        below_high |= chord[end] < zone->high[end];
-    }
-    if (above_low && below_high) return 1;
-    for (int end = 0; end < 2; end++) {
+    int proper = 1;
+    memcpy(chord, survey->chord, sizeof survey->chord);
+    for (int end = 0; end < 2 && !survey->has_chord; end++) {
         chord[end] = zone->low[end] + (zone->high[end] - zone->low[end]) / 2;
         proper &= zone->low[end] < chord[end] && chord[end] < zone->high[end];
     }
@@ -204,9 +113,12 @@ static double error_on(const Edge *edge, double t, int whole)
     return whole ? 0 : DBL_EPSILON * (fabs(v) + 4 * fabs(v - edge->v[end]));
 }
 
-static int cut_in_t(const Zone *zone, int whole, Zone *left, Zone *right)
+/* Cut across t after `part` of the width, or in the middle. */
+static int cut_in_t(const Zone *zone, double part, int whole, Zone *left, Zone *right)
 {
-    double t = zone->t[0] + (zone->t[1] - zone->t[0]) / 2;
+    const double width = zone->t[1] - zone->t[0];
+    double t = zone->t[0] + part * width;
+    if (!(zone->t[0] < t && t < zone->t[1])) t = zone->t[0] + width / 2;
     if (!(zone->t[0] < t && t < zone->t[1])) return 0;
     *left = *right = *zone;
     left->t[1] = right->t[0] = t;
@@ -262,13 +174,12 @@ int split_zone(Search *s, const Box *box, const int64_t *sums, int open_items)
     const Zone *zone = &box->zone;
     const Chart *chart = &s->chart[box->chart];
     Zone *first = &s->part[0].box.zone, *second = &s->part[1].box.zone;
-    Survey survey = survey_items(s, chart, box);
+    Survey survey = survey_items(s, box);
     double width = zone->t[1] - zone->t[0];
     double height = (zone->high[0] - zone->low[0] + zone->high[1] - zone->low[1]) / 2;
-    int in_t = width > 0 && wants_cut_in_t(zone, &survey) &&
-               cut_in_t(zone, s->tree->whole, first, second);
+    int in_t = width > 0 && survey.in_t && cut_in_t(zone, survey.at, s->tree->whole, first, second);
     int cut_up = in_t || cut_by_chord(s, zone, &survey, first, second);
-    if (!cut_up) cut_up = in_t = width > 0 && cut_in_t(zone, s->tree->whole, first, second);
+    if (!cut_up) cut_up = in_t = width > 0 && cut_in_t(zone, survey.at, s->tree->whole, first, second);
     if (!cut_up && box->nodes == 0) return 0;
     if (!cut_up) *first = *zone;
     Cut cut = {.chart = chart, .parts = cut_up ? 2 : 1};
