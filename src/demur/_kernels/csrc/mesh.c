@@ -1,10 +1,18 @@
-/* Cutting a box that a few hundred points cross into many parts at once.
+/* Cutting a box that a few thousand points cross into many parts at once.
  *
  * A frontier has something to find all over the dual plane, so that most of its boxes are small,
- * and cut again. Here a box is cut at several t and by several chords. The masses below all parts
- * and those that cross them are counted in one go, and points are listed only for parts that may
- * hold something better; these are searched at once, the best one first, as the next layer of
- * boxes. Parts take in what is within rounding of their edges, as those of a box cut in two do.
+ * and cut again. Here a box is cut into *columns* of t, and each column by many chords, which run
+ * along its lines, into *bands*. In a column a point is above some chords for certain, below
+ * others for certain, and crosses the bands between: two numbers, which are found without looking
+ * at the bands. So all masses are added up in one go, however many bands there are, and what the
+ * chords leave uncertain is little but what lines do that change places in the column.
+ *
+ * Bands that may hold something better, as far as they lie side by side, are a *window*: a box of
+ * the next round. Rounds come one after the other, and half-planes on chords are tried in each, so
+ * that what is to beat is known well before windows become small and many.
+ *
+ * Points are on a side of a chord if they are by more than rounding errors. Among whole points
+ * those within rounding errors are on both sides of it, as in boxes that are cut in two.
  */
 #include "mesh.h"
 
@@ -16,358 +24,644 @@
 #include "sides.h"
 #include "vectors.h"
 
-#define MESH_PARTS 16   /* most parts, */
-#define MOST_ROWS_OF_PARTS 8
-#define MESH_POINTS 512 /* and points that cross a box which is cut into them */
-#define SAMPLED 9       /* points looked at to choose chords */
-#define LOT 64          /* points counted together */
-#define STIFF 0.7       /* part of the points that still crosses one of the parts */
-#define LAYERS 8        /* boxes within boxes; what is further inside waits on the stack */
+#define MOST_COLUMNS 16
+#define FEWEST_COLUMNS 4
+#define MOST_ROWS_OF_A_COLUMN 128 /* between the chords at an end of a column, */
+#define FEWEST_ROWS 8
+#define POINTS_OF_A_ROW 4      /* no more than have so many points, */
+#define DRIFT_OF_ROWS 2.0      /* or than lines drift apart by so many of them */
+#define DRIFT_OF_A_COLUMN 0.5  /* in heights of the zone */
+#define MOST_BANDS (2 * MOST_ROWS_OF_A_COLUMN + 1) /* since chords may climb by all rows */
+#define SAMPLED 24             /* points looked at to choose cuts */
+#define TOLERANCE (8 * DBL_EPSILON) /* of values and chords, relative to their sizes */
+#define RESOLVED 0.25          /* of a row; larger errors make cuts useless */
+#define NARROW 1e-3             /* of the higher end of a column */
+#define STEEPEST 1e300         /* rows per height */
+#define FEW_CROSSINGS 32        /* of lines, expected in a window that is tried as a leaf, */
+#define MOST_CROSSINGS 64       /* and seen there */
+#define MOST_WAITING ((int64_t)1 << 18) /* points of the windows of a round */
 
-enum { FLOORS, CEILINGS };
+_Static_assert(sizeof(Quad) == sizeof(Tally), "a tally is four numbers");
 
-/* Where parts begin and end: chord c, of which 0 is the floor and the last one the ceiling, at
- * cut j; as the floor of the parts above it, and as the ceiling of those below. */
+/* A box that waits for the next round: what lies below it, and where its points are listed. */
+typedef struct {
+    Zone zone;
+    Accepted below;
+    uint64_t mark;
+    Tally crosses;
+    double level; /* at which the worth of that was found */
+    double merit;
+    int64_t first;
+    int32_t count;
+} Window;
+
+typedef struct {
+    Window *window;
+    int64_t count, room;
+    Items points; /* numbers of points of the mesh */
+} Round;
+
+/* How a window is cut: into columns at t, of rows between floor and ceiling. Chord c of the column
+ * at hand goes from row c at its left end to row c + climb at its right end, or to where the zone
+ * ends; `first` is the floor, the last one the ceiling. */
 typedef struct {
     int columns, rows;
-    double t[MESH_PARTS + 1], weight[MESH_PARTS + 1];
-    double share[MESH_PARTS + 1]; /* of the way from the nearer end, which is */
-    int end[MESH_PARTS + 1];
-    Edge chord[MOST_ROWS_OF_PARTS + 1];
-    double at[2][MOST_ROWS_OF_PARTS + 1][MESH_PARTS + 1];
-} Mesh;
+    double t[MOST_COLUMNS + 1], low[MOST_COLUMNS + 1], high[MOST_COLUMNS + 1];
+    int climb, first, bands;
+} Cuts;
 
-/* ID and OOD mass are counted in one number. */
-#define OOD_SHIFT 32
-
+/* At a cut: the last row whose floor points are above, -1 for none, and the first whose floor they
+ * are below, rows + 1 for none. */
 typedef struct {
-    uint64_t below, below_loss, crosses, crosses_worth;
-} Count;
+    int32_t above[MESH_POINTS + LANES], below[MESH_POINTS + LANES];
+} Places;
 
-typedef struct {
-    int count; /* filled up to a multiple of LANES */
-    double base[LOT], moving[LOT];
-    uint64_t mass[LOT], loss[LOT], mark[LOT], worth[LOT];
-} Lot;
-
-/* A box, its points, and the parts it is cut into. */
-struct Layer {
+struct Mesh {
+    /* A box and the points that cross it. */
     Box box;
+    int32_t count;
+    int32_t item[MESH_POINTS];
+    double base[MESH_POINTS], moving[MESH_POINTS];
+    Tally tally[MESH_POINTS];
+    Round round[2]; /* this one and the next */
+    Keyed *order;
+    int64_t order_room;
+
+    /* The window at hand, and its points. */
+    const Window *window;
     double level; /* all that has to be beaten in it is at most this */
-    int64_t sums[MOST_OF_A_ROW], count;
-    int32_t item[MESH_POINTS + 1];
-    Mesh mesh;
-    Lot lot[MESH_POINTS / LOT];
-    Count part[MESH_PARTS];
+    int32_t near;
+    double near_base[MESH_POINTS + LANES], near_moving[MESH_POINTS + LANES];
+    Tally near_tally[MESH_POINTS];
+    Cuts cuts;
+    Places places[2];                           /* at the ends of a column */
+    int32_t from[MESH_POINTS + LANES], to[MESH_POINTS + LANES]; /* bands that points cross */
+    Tally possible[MOST_BANDS + 1], certain[MOST_BANDS + 1];
+    double merit[MOST_BANDS + 1];
 };
 
-static void sort_sample(double *a, int n)
+/* The value at which a row begins at a cut. */
+static double row_at(const Cuts *cuts, int j, int row)
 {
-    for (int i = 1; i < n; i++) {
-        double moving = a[i];
-        int j = i;
-        for (; j > 0 && a[j - 1] > moving; j--) a[j] = a[j - 1];
-        a[j] = moving;
-    }
+    const double low = cuts->low[j], high = cuts->high[j];
+    return row == cuts->rows ? high : low + (high - low) * ((double)row / cuts->rows);
 }
 
-/* Values at both ends of points that do not run through the zone from edge to edge, sorted, and
- * how far slopes carry all of them apart, in heights of the zone. */
-typedef struct {
-    double at[2][SAMPLED + 1], drift;
-    int along, across;
-} Sample;
-
-static double clamped(double v, double low, double high)
+/* Values of floor and ceiling at a cut; see cut_in_t. */
+static void cut_zone(const Zone *zone, int whole, int j, Cuts *cuts)
 {
-    return v < low ? low : v > high ? high : v;
+    const Edge *edge[2] = {&zone->floor, &zone->ceiling};
+    const int last = j == cuts->columns;
+    double v[2], t = cuts->t[j];
+    for (int e = 0; e < 2; e++) {
+        v[e] = edge_at(edge[e], t);
+        const double drawn = edge[e]->v[nearer_end(edge[e], t)];
+        const double error = whole ? 0 : DBL_EPSILON * (fabs(v[e]) + 4 * fabs(v[e] - drawn));
+        v[e] += e ? error : -error;
+    }
+    cuts->low[j] = j == 0 || last ? zone->low[last] : v[0];
+    cuts->high[j] = j == 0 || last ? zone->high[last] : v[1];
 }
 
-static Sample sample_points(const Search *s, const Box *box, const int32_t *item)
+/* How far slopes carry lines from the mean of all, in heights of the zone. */
+static double drift_of(const Search *s, const Mesh *mesh)
 {
-    const Zone *zone = &box->zone;
-    const Chart *chart = &s->chart[box->chart];
-    Sample sample = {.along = 0};
-    double slope[2] = {HUGE_VAL, -HUGE_VAL};
-    for (int j = 0; j < SAMPLED; j++) {
-        const int64_t i = ~item[j * (int64_t)box->count / SAMPLED];
-        double base = chart->fixed * s->tree->point[2 * i + chart->still];
-        double rate = chart->step * s->tree->point[2 * i + chart->moving], v[2];
-        slope[0] = rate < slope[0] ? rate : slope[0];
-        slope[1] = rate > slope[1] ? rate : slope[1];
-        for (int end = 0; end < 2; end++) v[end] = base + zone->t[end] * rate;
-        if ((v[0] >= zone->high[0] && v[1] <= zone->low[1]) ||
-            (v[0] <= zone->low[0] && v[1] >= zone->high[1])) {
-            sample.across++;
-            continue;
-        }
-        for (int end = 0; end < 2; end++)
-            sample.at[end][sample.along] = clamped(v[end], zone->low[end], zone->high[end]);
-        sample.along++;
-    }
+    const Zone *zone = &mesh->window->zone;
+    const int stride = mesh->near / SAMPLED + 1;
+    double sum = 0, apart = 0;
+    int n = 0;
+    for (int k = 0; k < mesh->near; k += stride, n++) sum += mesh->near_moving[k];
+    for (int k = 0; k < mesh->near; k += stride) apart += fabs(mesh->near_moving[k] - sum / n);
     double height = (zone->high[0] - zone->low[0] + zone->high[1] - zone->low[1]) / 2;
-    sample.drift = (slope[1] - slope[0]) * (zone->t[1] - zone->t[0]) / height;
+    double step = fabs(s->chart[mesh->box.chart].step);
+    return step * (apart / n) * (zone->t[1] - zone->t[0]) / height;
+}
+
+/* Whether rows are higher than rounding errors, at the end where they are highest. */
+static int resolved(const Zone *zone, int rows)
+{
     for (int end = 0; end < 2; end++) {
-        sort_sample(sample.at[end], sample.along);
-        sample.at[end][sample.along] = zone->high[end];
+        double size = fmax(fabs(zone->low[end]), fabs(zone->high[end]));
+        if (RESOLVED * (zone->high[end] - zone->low[end]) > TOLERANCE * 2 * size * rows) return 1;
     }
-    return sample;
-}
-
-/* Put chords through the zone beside sampled points; returns the number of rows they part. */
-static int choose_chords(const Search *s, const Zone *zone, const Sample *sample, int rows,
-                         Mesh *mesh)
-{
-    int found = 0;
-    mesh->chord[0] = zone->floor;
-    for (int c = 1; c < rows; c++) {
-        int k = c * sample->along / rows;
-        Edge chord = {{zone->t[0], zone->t[1]}, {sample->at[0][k], sample->at[1][k]}};
-        for (int end = 0; end < 2; end++)
-            if (!s->tree->whole && zone->t[end] > 0)
-                chord.v[end] += 0.031415926 * (sample->at[end][k + 1] - sample->at[end][k]);
-        const double *last = found ? mesh->chord[found].v : zone->low;
-        int above = chord.v[0] > last[0] || chord.v[1] > last[1];
-        if (above && (chord.v[0] < zone->high[0] || chord.v[1] < zone->high[1]))
-            mesh->chord[++found] = chord;
-    }
-    mesh->chord[++found] = zone->ceiling;
-    return found;
-}
-
-/* Values of a chord between the ends of the zone; see cut_in_t. */
-static void place_chord(Mesh *mesh, int c, int whole)
-{
-    const Edge *chord = mesh->chord + c;
-    const int inner = c > 0 && c < mesh->rows;
-    for (int j = 1; j < mesh->columns; j++) {
-        int end = inner ? mesh->end[j] : nearer_end(chord, mesh->t[j]);
-        double v = inner ? chord->v[end] + (chord->v[1 - end] - chord->v[end]) * mesh->share[j]
-                         : edge_at(chord, mesh->t[j]);
-        double error = whole ? 0 : DBL_EPSILON * (fabs(v) + 4 * fabs(v - chord->v[end]));
-        mesh->at[FLOORS][c][j] = v - error;
-        mesh->at[CEILINGS][c][j] = v + error;
-    }
-}
-
-/* All chords but floor and ceiling are drawn from end to end of the zone, so that they are cut at
- * the same shares of their lengths. */
-static void place_chords(const Zone *zone, int whole, Mesh *mesh)
-{
-    const int last = mesh->columns;
-    for (int j = 1; j < last; j++) {
-        int end = mesh->end[j] = mesh->t[j] - zone->t[0] > zone->t[1] - mesh->t[j];
-        mesh->share[j] = (mesh->t[j] - zone->t[end]) / (zone->t[1 - end] - zone->t[end]);
-    }
-    for (int c = 0; c <= mesh->rows; c++) {
-        const double *v = c == 0 ? zone->low : c == mesh->rows ? zone->high : mesh->chord[c].v;
-        place_chord(mesh, c, whole);
-        for (int end = 0; end < 2; end++)
-            mesh->at[FLOORS][c][end * last] = mesh->at[CEILINGS][c][end * last] = v[end];
-    }
+    return 0;
 }
 
 /* Whether floats let the zone be cut. */
-static int choose_mesh(const Search *s, const Box *box, const int32_t *item, Mesh *mesh)
+static int choose_cuts(const Search *s, Mesh *mesh, double drift)
 {
-    const Zone *zone = &box->zone;
-    Sample sample = sample_points(s, box, item);
-    int rows = MOST_ROWS_OF_PARTS;
-    /* Parts are about as wide as slopes carry lines apart by their height. */
-    for (double drift = sample.drift; rows > 1 && drift > 1; drift /= 4) rows /= 2;
-    if (sample.across > sample.along) rows = 1;
-    mesh->columns = MESH_PARTS / rows;
-    mesh->rows = choose_chords(s, zone, &sample, rows, mesh);
-    for (int j = 0; j <= mesh->columns; j++) {
-        mesh->t[j] = zone->t[0] + (zone->t[1] - zone->t[0]) / mesh->columns * j;
-        if (j == mesh->columns) mesh->t[j] = zone->t[1];
-        mesh->weight[j] = s->chart[box->chart].step * mesh->t[j];
-        if (j > 0 && !(mesh->t[j - 1] < mesh->t[j])) return 0;
+    const Zone *zone = &mesh->window->zone;
+    Cuts *cuts = &mesh->cuts;
+    int columns = FEWEST_COLUMNS, rows = FEWEST_ROWS;
+    while (columns < MOST_COLUMNS && drift > DRIFT_OF_A_COLUMN * columns) columns *= 2;
+    while (rows < MOST_ROWS_OF_A_COLUMN && rows * POINTS_OF_A_ROW < mesh->near &&
+           rows * drift < DRIFT_OF_ROWS * columns)
+        rows *= 2;
+    cuts->columns = columns;
+    cuts->rows = rows;
+    for (int j = 0; j <= columns; j++) {
+        cuts->t[j] = zone->t[0] + (zone->t[1] - zone->t[0]) / columns * j;
+        if (j == columns) cuts->t[j] = zone->t[1];
+        if (j > 0 && !(cuts->t[j - 1] < cuts->t[j])) return 0;
+        cut_zone(zone, s->tree->whole, j, cuts);
     }
-    place_chords(zone, s->tree->whole, mesh);
-    return 1;
+    return resolved(zone, rows);
 }
 
-/* Masks: which points of a lot lie below floors, and above ceilings, at a cut. */
+/* Rows are counted from 0 at `floor`; `slack` and `doubt`, per size of a value, are what errors of
+ * positions may come to, negative among whole points. */
 typedef struct {
-    uint64_t below[MOST_ROWS_OF_PARTS][LOT], above[MOST_ROWS_OF_PARTS][LOT];
-} Column;
+    double weight, floor, scale, slack, doubt;
+    int rows;
+} Ruler;
 
-ALWAYS_INLINE void compare_at(const Mesh *mesh, const Lot *lot, int j, double rounding,
-                              Column *column)
+ALWAYS_INLINE void place_points_loops(const double *base, const double *moving, int n, Ruler ruler,
+                                      int32_t *above, int32_t *below)
 {
-    const double weight = mesh->weight[j], error = weight != 0 ? rounding : 0;
-    const int n = lot->count;
-    double v[LOT], doubt[LOT];
+    const double weight = ruler.weight, floor = ruler.floor, scale = ruler.scale;
+    const double slack = ruler.slack, doubt = ruler.doubt, most = ruler.rows + 1;
     for (int k = 0; k < n; k++) {
-        double moved = weight * lot->moving[k];
-        v[k] = lot->base[k] + moved;
-        doubt[k] = error * (fabs(lot->base[k]) + fabs(moved));
-    }
-    for (int b = 0; b < mesh->rows; b++) {
-        const double floor = mesh->at[FLOORS][b][j], ceiling = mesh->at[CEILINGS][b + 1][j];
-        for (int k = 0; k < n; k++) {
-            column->below[b][k] = 0 - (uint64_t)(v[k] - floor <= doubt[k]);
-            column->above[b][k] = 0 - (uint64_t)(ceiling - v[k] <= doubt[k]);
-        }
+        double moved = weight * moving[k];
+        double at = (base[k] + moved - floor) * scale;
+        double error = doubt * (fabs(base[k]) + fabs(moved)) + slack;
+        double low = at - error + 1, high = most - (at + error);
+        low = low > 0 ? low : 0;
+        low = low < most ? low : most;
+        high = high > 0 ? high : 0;
+        high = high < most ? high : most;
+        above[k] = (int32_t)low - 1;
+        below[k] = ruler.rows + 1 - (int32_t)high;
     }
 }
 
-ALWAYS_INLINE void count_part(const Lot *lot, const uint64_t *below0, const uint64_t *below1,
-                              const uint64_t *above0, const uint64_t *above1, Count *count)
+WITH_WIDEST_VECTORS(static, place_points,
+                    (const double *base, const double *moving, int n, Ruler ruler, int32_t *above,
+                     int32_t *below),
+                    (base, moving, n, ruler, above, below))
+
+static int filled_up(int n) { return (n + LANES - 1) / LANES * LANES; }
+
+/* Find the places of all points at a cut. */
+static void place_at(const Search *s, Mesh *mesh, int j)
 {
-    uint64_t below = 0, below_loss = 0, crosses = 0, crosses_worth = 0;
-    const int n = lot->count;
+    const Cuts *cuts = &mesh->cuts;
+    const int whole = s->tree->whole;
+    double low = cuts->low[j], high = cuts->high[j];
+    double scale = cuts->rows / (high - low), sign = whole ? -1 : 1;
+    /* Floor and ceiling may meet at an end: all points but those that go through there are on one
+     * side of both. */
+    if (!(scale < STEEPEST)) scale = STEEPEST;
+    double doubt = TOLERANCE * scale, size = fmax(fabs(low), fabs(high));
+    double slack = 2 * doubt * size + cuts->rows * DBL_EPSILON;
+    Ruler ruler = {s->chart[mesh->box.chart].step * cuts->t[j], low, scale, sign * slack,
+                   sign * doubt, cuts->rows};
+    place_points(mesh->near_base, mesh->near_moving, filled_up(mesh->near), ruler,
+                 mesh->places[j % 2].above, mesh->places[j % 2].below);
+}
+
+/* Whether rows at one end of column j are much higher than at the other, where they nearly meet. */
+static int is_fan_shaped(const Cuts *cuts, int j)
+{
+    double left = cuts->high[j] - cuts->low[j], right = cuts->high[j + 1] - cuts->low[j + 1];
+    return fmin(left, right) < NARROW * fmax(left, right);
+}
+
+/* By how many rows most points rise in a column. */
+static int choose_climb(const Mesh *mesh, int j, const Places *left, const Places *right)
+{
+    if (is_fan_shaped(&mesh->cuts, j)) return 0;
+    const int stride = mesh->near / SAMPLED + 1, rows = mesh->cuts.rows;
+    int sum = 0, all = 0, n = 0, sampled = 0;
+    for (int k = 0; k < mesh->near; k += stride, sampled++) {
+        const int from = left->above[k], to = right->above[k];
+        const int inside = (from >= 0) & (from < rows) & (to >= 0) & (to < rows);
+        n += inside;
+        sum += (to - from) & -inside;
+        all += to - from;
+    }
+    if (n == 0) {
+        n = sampled;
+        sum = all;
+    }
+    int climb = (int)floor((double)sum / n + 0.5);
+    return climb < -rows ? -rows : climb > rows ? rows : climb;
+}
+
+/* Bands that points cross, from `from` to before `to`. What is below, or above, the zone at an end
+ * is so for all chords there. */
+ALWAYS_INLINE void join_places_loops(const Places *left, const Places *right, int n,
+                                     const Cuts *cuts, int32_t *from, int32_t *to)
+{
+    const int32_t far = 4 * MOST_BANDS, rows = cuts->rows, climb = cuts->climb;
+    const int32_t first = cuts->first, bands = cuts->bands;
     for (int k = 0; k < n; k++) {
-        uint64_t is_below = below0[k] & below1[k], is_above = above0[k] & above1[k];
-        uint64_t is_crossing = ~(is_below | is_above);
-        below += lot->mass[k] & is_below;
-        below_loss += lot->loss[k] & is_below;
-        crosses += lot->mass[k] & is_crossing;
-        crosses_worth += lot->worth[k] & is_crossing;
+        int32_t above = left->above[k], above_right = right->above[k];
+        int32_t below = left->below[k], below_right = right->below[k];
+        above = above < 0 ? -far : above >= rows ? far : above;
+        above_right = above_right < 0 ? -far : above_right >= rows ? far : above_right - climb;
+        below = below <= 0 ? -far : below > rows ? far : below;
+        below_right = below_right <= 0 ? -far : below_right > rows ? far : below_right - climb;
+        above = (above < above_right ? above : above_right) - first;
+        below = (below > below_right ? below : below_right) - first;
+        below = below < 0 ? 0 : below > bands ? bands : below;
+        above = above < 0 ? 0 : above > below ? below : above;
+        from[k] = above;
+        to[k] = below;
     }
-    count->below += below;
-    count->below_loss += below_loss;
-    count->crosses += crosses;
-    count->crosses_worth += crosses_worth;
 }
 
-ALWAYS_INLINE void count_lot_loops(const Mesh *mesh, const Lot *lot, double rounding, Count *count)
+WITH_WIDEST_VECTORS(static, join_places,
+                    (const Places *left, const Places *right, int n, const Cuts *cuts,
+                     int32_t *from, int32_t *to),
+                    (left, right, n, cuts, from, to))
+
+ALWAYS_INLINE void add_tally(Tally *sum, const Tally *tally)
 {
-    Column column[2];
-    compare_at(mesh, lot, 0, rounding, column);
-    for (int j = 0; j < mesh->columns; j++) {
-        const Column *left = column + j % 2, *right = column + 1 - j % 2;
-        compare_at(mesh, lot, j + 1, rounding, column + 1 - j % 2);
-        for (int b = 0; b < mesh->rows; b++)
-            count_part(lot, left->below[b], right->below[b], left->above[b], right->above[b],
-                       count + j * mesh->rows + b);
+    Quad a, b;
+    memcpy(&a, sum, sizeof a);
+    memcpy(&b, tally, sizeof b);
+    QUAD_ADD_MASKED(a, b, UINT64_MAX);
+    memcpy(sum, &a, sizeof a);
+}
+
+/* Let every tally be the sum of those up to it. */
+ALWAYS_INLINE void accumulate(Tally *tally, int n)
+{
+    Quad sum, one;
+    memset(&sum, 0, sizeof sum);
+    for (int k = 0; k < n; k++) {
+        memcpy(&one, tally + k, sizeof one);
+        QUAD_ADD_MASKED(sum, one, UINT64_MAX);
+        memcpy(tally + k, &sum, sizeof sum);
     }
 }
 
-WITH_WIDEST_VECTORS(static, count_lot,
-                    (const Mesh *mesh, const Lot *lot, double rounding, Count *count),
-                    (mesh, lot, rounding, count))
+/* What is certain and possible in each band. Neighbours in the list often cross the same bands,
+ * and sums of one band wait for each other: two places of the list are worked on in turns. */
+ALWAYS_INLINE void count_bands_loops(const Tally *tally, const int32_t *from, const int32_t *to,
+                                      int n, int bands, Tally *possible, Tally *certain)
+{
+    const int half = n / 2;
+    memset(possible, 0, (size_t)(bands + 1) * sizeof *possible);
+    memset(certain, 0, (size_t)(bands + 1) * sizeof *certain);
+    for (int k = 0; k < half; k++) {
+        add_tally(possible + from[k], tally + k);
+        add_tally(certain + to[k], tally + k);
+        add_tally(possible + from[half + k], tally + half + k);
+        add_tally(certain + to[half + k], tally + half + k);
+    }
+    if (n % 2) {
+        add_tally(possible + from[n - 1], tally + n - 1);
+        add_tally(certain + to[n - 1], tally + n - 1);
+    }
+    accumulate(possible, bands);
+    accumulate(certain, bands);
+}
+
+WITH_WIDEST_VECTORS(static, count_bands,
+                    (const Tally *tally, const int32_t *from, const int32_t *to, int n, int bands,
+                     Tally *possible, Tally *certain),
+                    (tally, from, to, n, bands, possible, certain))
+
+/* What is below each row of a cut. */
+ALWAYS_INLINE void count_rows_loops(const Tally *tally, const int32_t *below, int n, int rows,
+                                    Tally *certain)
+{
+    const int half = n / 2;
+    memset(certain, 0, (size_t)(rows + 2) * sizeof *certain);
+    for (int k = 0; k < half; k++) {
+        add_tally(certain + below[k], tally + k);
+        add_tally(certain + below[half + k], tally + half + k);
+    }
+    if (n % 2) add_tally(certain + below[n - 1], tally + n - 1);
+    accumulate(certain, rows + 1);
+}
+
+WITH_WIDEST_VECTORS(static, count_rows,
+                    (const Tally *tally, const int32_t *below, int n, int rows, Tally *certain),
+                    (tally, below, n, rows, certain))
+
+/* What lies below the window and, of its points, below a band. */
+static void sum_below(const Mesh *mesh, const Tally *below, int64_t *sums)
+{
+    const Window *window = mesh->window;
+    sums[ID] = window->below.id + (int64_t)(below->mass & ID_BITS);
+    sums[LOSS] = window->below.loss + (int64_t)below->loss;
+    sums[MARK] = (int64_t)(window->mark + below->mark);
+    sums[FIRST_OOD] = window->below.ood + (int64_t)(below->mass >> OOD_SHIFT);
+}
+
+/* Judge bands by what is certain and possible in them. */
+static void glance_at(Search *s, Mesh *mesh, const Tally *possible, int count)
+{
+    const Bands bands = {.ground = mesh->window->below, .level = mesh->level, .count = count,
+                           .certain = mesh->certain, .possible = possible, .merit = mesh->merit};
+    s->glance(s, &bands);
+}
+
+/* Which rows of a cut begin within rounding errors of a point. */
+static void find_doubts(const Mesh *mesh, const Places *at, char *doubtful)
+{
+    int any = 0;
+    for (int k = 0; k < mesh->near; k++) any |= at->below[k] - at->above[k] > 1;
+    for (int k = 0; k < mesh->near && any; k++)
+        for (int c = at->above[k] + 1; c < at->below[k]; c++) doubtful[c] = 1;
+}
+
+/* Try half-planes at a cut, where rows begin. */
+static void try_cut(Search *s, Mesh *mesh, int j)
+{
+    const Cuts *cuts = &mesh->cuts;
+    const Places *at = mesh->places + j % 2;
+    char doubtful[MOST_ROWS_OF_A_COLUMN + 1] = {0};
+    int tried = 0;
+    count_rows(mesh->near_tally, at->below, mesh->near, cuts->rows, mesh->certain);
+    glance_at(s, mesh, mesh->certain, cuts->rows + 1);
+    for (int c = 0; c <= cuts->rows; c++) {
+        int64_t sums[FIRST_OOD + 1];
+        if (mesh->merit[c] == HUGE_VAL) continue;
+        sum_below(mesh, mesh->certain + c, sums);
+        if (!s->wanted(s, sums)) continue;
+        if (tried++ == 0) find_doubts(mesh, at, doubtful);
+        if (!doubtful[c])
+            take_half_plane(s, &s->chart[mesh->box.chart], cuts->t[j], row_at(cuts, j, c), sums);
+    }
+}
+
+/* The row in which chord c of a column ends. */
+static int row_of_chord(const Cuts *cuts, int c, int end)
+{
+    const int row = c + (end ? cuts->climb : 0);
+    return row < 0 ? 0 : row > cuts->rows ? cuts->rows : row;
+}
+
+/* Chord c of column j; floor and ceiling are kept as they were drawn. */
+static Edge chord_of(const Mesh *mesh, int j, int c)
+{
+    const Cuts *cuts = &mesh->cuts;
+    Edge chord;
+    if (c == cuts->first) return mesh->window->zone.floor;
+    if (c == cuts->first + cuts->bands) return mesh->window->zone.ceiling;
+    for (int end = 0; end < 2; end++) {
+        chord.t[end] = cuts->t[j + end];
+        chord.v[end] = row_at(cuts, j + end, row_of_chord(cuts, c, end));
+    }
+    return chord;
+}
+
+static Zone zone_of(const Mesh *mesh, int j, int first, int last)
+{
+    const int low = mesh->cuts.first + first, high = mesh->cuts.first + last + 1;
+    Zone zone = {.floor = chord_of(mesh, j, low), .ceiling = chord_of(mesh, j, high)};
+    for (int end = 0; end < 2; end++) {
+        zone.t[end] = mesh->cuts.t[j + end];
+        zone.low[end] = row_at(&mesh->cuts, j + end, row_of_chord(&mesh->cuts, low, end));
+        zone.high[end] = row_at(&mesh->cuts, j + end, row_of_chord(&mesh->cuts, high, end));
+    }
+    return zone;
+}
+
+static int reserve_window(Round *round, int points)
+{
+    if (reserve_items(&round->points, round->points.count + points)) return -1;
+    if (round->count < round->room) return 0;
+    size_t room = 2 * (size_t)round->room + 64;
+    if (MAKE_ROOM(&round->window, room)) return -1;
+    round->room = (int64_t)room;
+    return 0;
+}
+
+/* List the points that cross bands from `first` to `last`; returns how many. */
+static int32_t list_points(const Mesh *mesh, int first, int last, int32_t *list)
+{
+    const int32_t *point = mesh->round[0].points.item + mesh->window->first;
+    const int32_t *from = mesh->from, *to = mesh->to, n = mesh->near;
+    int32_t found = 0;
+    for (int k = 0; k < n; k++) {
+        list[found] = point[k];
+        found += (from[k] <= last) & (to[k] > first);
+    }
+    return found;
+}
+
+/* Let bands from `first` to `last` of column j wait for the next round. */
+static int add_window(Mesh *mesh, int j, int first, int last)
+{
+    Round *next = mesh->round + 1;
+    const Tally *below = mesh->certain + first, *all = mesh->possible + last;
+    if (reserve_window(next, mesh->near)) return -1;
+    Window *window = next->window + next->count++;
+    int64_t sums[FIRST_OOD + 1];
+    sum_below(mesh, below, sums);
+    window->zone = zone_of(mesh, j, first, last);
+    window->below = (Accepted){sums[ID], sums[FIRST_OOD], sums[LOSS]};
+    window->mark = (uint64_t)sums[MARK];
+    window->crosses = (Tally){all->mass - below->mass, all->loss - below->loss,
+                              all->worth - below->worth, 0};
+    window->level = mesh->level;
+    window->merit = mesh->merit[first];
+    for (int b = first; b <= last; b++) window->merit = fmin(window->merit, mesh->merit[b]);
+    window->first = next->points.count;
+    window->count = list_points(mesh, first, last, next->points.item + next->points.count);
+    next->points.count += window->count;
+    return 0;
+}
+
+/* Judge the bands of column j. */
+static int search_column(Search *s, Mesh *mesh, int j)
+{
+    Cuts *cuts = &mesh->cuts;
+    const Places *left = mesh->places + j % 2, *right = mesh->places + 1 - j % 2;
+    cuts->climb = choose_climb(mesh, j, left, right);
+    cuts->first = cuts->climb > 0 ? -cuts->climb : 0;
+    cuts->bands = cuts->rows + abs(cuts->climb);
+    join_places(left, right, filled_up(mesh->near), cuts, mesh->from, mesh->to);
+    count_bands(mesh->near_tally, mesh->from, mesh->to, mesh->near, cuts->bands, mesh->possible,
+                 mesh->certain);
+    glance_at(s, mesh, mesh->possible, cuts->bands);
+    for (int b = 0; b < cuts->bands; b++) {
+        int last = b;
+        if (mesh->merit[b] == HUGE_VAL) continue;
+        while (last + 1 < cuts->bands && mesh->merit[last + 1] != HUGE_VAL) last++;
+        if (add_window(mesh, j, b, last)) return -1;
+        b = last;
+    }
+    return 0;
+}
 
 /* By how much less than `level` a point has of loss per ID mass, times its ID mass, rounded up. */
-static uint64_t worth_at(const int64_t *mass, double level)
+static uint64_t worth_at(const Tally *tally, double level)
 {
-    double worth = level * (double)mass[ID] - (double)mass[LOSS];
+    double worth = level * (double)(tally->mass & ID_BITS) - (double)tally->loss;
     return worth > 0 ? (uint64_t)(worth * (1 + BOUND_ROUNDING)) + 1 : 0;
 }
 
-static void fill_lot(const Search *s, const Layer *layer, int64_t first, Lot *lot)
+/* Have the points of a window side by side. */
+static void gather(const Search *s, Mesh *mesh)
 {
+    const int32_t *point = mesh->round[0].points.item + mesh->window->first;
+    const int n = mesh->near = mesh->window->count;
+    for (int k = 0; k < n; k++) {
+        mesh->near_base[k] = mesh->base[point[k]];
+        mesh->near_moving[k] = mesh->moving[point[k]];
+        mesh->near_tally[k] = mesh->tally[point[k]];
+    }
+    for (int k = n; k < filled_up(n); k++) mesh->near_base[k] = mesh->near_moving[k] = 0;
+    for (int k = 0; k < n && s->classes; k++)
+        mesh->near_tally[k].worth = worth_at(mesh->near_tally + k, mesh->level);
+}
+
+/* Cut the window at hand into those of the next round. Returns 0 if floats do not let it be. */
+static int cut_window(Search *s, Mesh *mesh, double drift)
+{
+    if (!choose_cuts(s, mesh, drift)) return 0;
+    place_at(s, mesh, 0);
+    for (int j = 0; j < mesh->cuts.columns; j++) {
+        place_at(s, mesh, j + 1);
+        if (j + 1 < mesh->cuts.columns) try_cut(s, mesh, j + 1);
+        if (search_column(s, mesh, j)) return -1;
+    }
+    return 1;
+}
+
+/* Make the window at hand a box, and its points those of the box at hand. */
+static void hand_over(Search *s, const Mesh *mesh, Box *box, int64_t *sums)
+{
+    const Window *window = mesh->window;
+    const int32_t *point = mesh->round[0].points.item + window->first;
     const Tree *tree = s->tree;
-    const Chart *chart = &s->chart[layer->box.chart];
-    const int n = layer->count - first < LOT ? (int)(layer->count - first) : LOT;
-    lot->count = (n + LANES - 1) / LANES * LANES;
-    for (int k = n; k < lot->count; k++) {
-        lot->base[k] = lot->moving[k] = 0;
-        lot->mass[k] = lot->loss[k] = lot->mark[k] = lot->worth[k] = 0;
-    }
-    for (int k = 0; k < n; k++) {
-        const int64_t i = ~layer->item[first + k], *mass = tree->mass + i * tree->width;
-        lot->base[k] = chart->fixed * tree->point[2 * i + chart->still];
-        lot->moving[k] = tree->point[2 * i + chart->moving];
-        lot->mass[k] = (uint64_t)mass[ID] | (uint64_t)mass[FIRST_OOD] << OOD_SHIFT;
-        lot->loss[k] = (uint64_t)mass[LOSS];
-        lot->mark[k] = (uint64_t)mass[MARK];
-        lot->worth[k] = s->classes ? worth_at(mass, layer->level) : lot->loss[k];
+    *box = mesh->box;
+    box->zone = window->zone;
+    box->depth++;
+    box->count = window->count;
+    box->merit = window->merit;
+    memset(&box->crossing, 0, sizeof box->crossing);
+    memset(sums, 0, (size_t)s->row_size * sizeof *sums);
+    sums[ID] = window->below.id;
+    sums[LOSS] = window->below.loss;
+    sums[FIRST_OOD] = window->below.ood;
+    sums[MARK] = (int64_t)window->mark;
+    s->popped.count = window->count;
+    for (int k = 0; k < window->count; k++) {
+        const int64_t item = s->popped.item[k] = mesh->item[point[k]];
+        const int64_t *mass = tree->mass + ~item * tree->width;
+        box->crossing.id += mass[ID];
+        box->crossing.loss += mass[LOSS];
+        if (!s->classes) continue;
+        sums[tree->width + 2 * s->class_of[~item]] += mass[ID];
+        sums[tree->width + 2 * s->class_of[~item] + 1] += mass[LOSS];
     }
 }
 
-/* Which points of a lot cross a part, as masks, and the sum of the marks of those below it. */
-ALWAYS_INLINE void part_lot_loops(const Lot *lot, const double *weight, const Limits *at,
-                                  double rounding, uint64_t *crosses, uint64_t *mark)
+/* Whether what was found since leaves a window something to find. */
+static int still_promising(Search *s, const Window *window)
 {
-    const double left_error = weight[0] != 0 ? rounding : 0;
-    const double right_error = weight[1] != 0 ? rounding : 0;
-    uint64_t marks = 0;
-    const int n = lot->count;
-    for (int k = 0; k < n; k++) {
-        double left = weight[0] * lot->moving[k], right = weight[1] * lot->moving[k];
-        double size = fabs(lot->base[k]);
-        double left_doubt = left_error * (size + fabs(left));
-        double right_doubt = right_error * (size + fabs(right));
-        left += lot->base[k];
-        right += lot->base[k];
-        int below = (left - at->low[0] <= left_doubt) & (right - at->low[1] <= right_doubt);
-        int above = (at->high[0] - left <= left_doubt) & (at->high[1] - right <= right_doubt);
-        marks += lot->mark[k] & (0 - (uint64_t)below);
-        crosses[k] = (uint64_t)!(below | above);
-    }
-    *mark += marks;
-}
-
-WITH_WIDEST_VECTORS(static, part_lot,
-                    (const Lot *lot, const double *weight, const Limits *at, double rounding,
-                     uint64_t *crosses, uint64_t *mark),
-                    (lot, weight, at, rounding, crosses, mark))
-
-static Zone part_of(const Mesh *mesh, int j, int b)
-{
-    Zone part = {.floor = mesh->chord[b], .ceiling = mesh->chord[b + 1]};
-    for (int end = 0; end < 2; end++) {
-        part.t[end] = mesh->t[j + end];
-        part.low[end] = mesh->at[FLOORS][b][j + end];
-        part.high[end] = mesh->at[CEILINGS][b + 1][j + end];
-    }
-    return part;
-}
-
-/* A part that may hold something better. */
-typedef struct {
+    static const Tally none = {0, 0, 0, 0};
     double merit;
-    int part;
-} Rank;
-
-/* The masses of a part, without its marks, and what crosses it. */
-static void count_into(const int64_t *sums, const Count *count, Part *part)
-{
-    const uint64_t half = ((uint64_t)1 << OOD_SHIFT) - 1;
-    part->box.crossing.id = (int64_t)(count->crosses & half);
-    part->box.crossing.loss = (int64_t)count->crosses_worth;
-    part->sums[ID] = sums[ID] + (int64_t)(count->below & half);
-    part->sums[LOSS] = sums[LOSS] + (int64_t)count->below_loss;
-    part->sums[FIRST_OOD] = sums[FIRST_OOD] + (int64_t)(count->below >> OOD_SHIFT);
+    const Bands band = {.ground = window->below, .level = window->level, .count = 1,
+                          .certain = &none, .possible = &window->crosses, .merit = &merit};
+    s->glance(s, &band);
+    return merit != HUGE_VAL;
 }
 
-/* List parts that are not hopeless, the best one first. */
-static int rank_parts(Search *s, const Layer *layer, Rank *rank)
+static int search_window(Search *s, Mesh *mesh)
 {
-    int found = 0;
-    Part *part = &s->part[0];
-    part->box = layer->box;
-    for (int k = 0; k < layer->mesh.columns * layer->mesh.rows; k++) {
-        count_into(layer->sums, layer->part + k, part);
-        if (s->glance(s, &part->box, part->sums) == HOPELESS) continue;
-        Rank one = {part->box.merit, k};
-        int i = found++;
-        for (; i > 0 && rank[i - 1].merit > one.merit; i--) rank[i] = rank[i - 1];
-        rank[i] = one;
-    }
-    return found;
-}
-
-/* List the points that cross a part; returns how many. */
-static int64_t list_points(const Search *s, const Layer *layer, const Zone *zone,
-                           const double *weight, int32_t *item, uint64_t *mark)
-{
-    uint64_t crosses[LOT];
-    int64_t found = 0;
-    Limits at;
-    memcpy(at.low, zone->low, sizeof at.low);
-    memcpy(at.high, zone->high, sizeof at.high);
-    for (int64_t done = 0; done < layer->count; done += LOT) {
-        const int64_t n = layer->count - done < LOT ? layer->count - done : LOT;
-        part_lot(layer->lot + done / LOT, weight, &at, s->rounding, crosses, mark);
-        for (int64_t k = 0; k < n; k++) {
-            item[found] = layer->item[done + k];
-            found += (int64_t)crosses[k];
+    int64_t sums[MOST_OF_A_ROW];
+    Box box;
+    s->boxes++;
+    if (interrupted(s->signals, 1)) return -1;
+    if (!still_promising(s, mesh->window)) return 0;
+    const int leaf = mesh->window->count <= LEAF;
+    if (leaf || s->classes) hand_over(s, mesh, &box, sums);
+    if (s->classes && s->judge(s, &box, sums) == HOPELESS) return 0;
+    mesh->level = s->classes ? s->highest(s, &box, sums) : 0;
+    const int room = mesh->round[1].points.count < MOST_WAITING;
+    int done = leaf ? settle(s, &box, sums, INT64_MAX) : 0;
+    if (!done && !leaf && room) {
+        gather(s, mesh);
+        double drift = drift_of(s, mesh), points = (double)mesh->near;
+        /* Where lines hardly cross, all that is left are thresholds. */
+        if (drift * points * points < FEW_CROSSINGS) {
+            hand_over(s, mesh, &box, sums);
+            done = settle(s, &box, sums, MOST_CROSSINGS);
         }
+        if (!done) done = cut_window(s, mesh, drift);
     }
-    return found;
+    if (done) return done < 0 ? -1 : 0;
+    hand_over(s, mesh, &box, sums);
+    box.stiff = room;
+    return stack_push(&s->now, &box, &s->popped, sums, s->row_size);
+}
+
+/* Search all windows of a round, the best ones first. */
+static int search_round(Search *s, Mesh *mesh)
+{
+    const int64_t n = mesh->round[0].count;
+    if (n > mesh->order_room) {
+        if (MAKE_ROOM(&mesh->order, 4 * (size_t)n)) return -1;
+        mesh->order_room = 2 * n;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        mesh->order[k].key = mesh->round[0].window[k].merit;
+        mesh->order[k].item = (int32_t)k;
+    }
+    sort_keyed(mesh->order, mesh->order + n, n);
+    for (int64_t k = 0; k < n; k++) {
+        mesh->window = mesh->round[0].window + mesh->order[k].item;
+        if (search_window(s, mesh)) return -1;
+    }
+    return 0;
+}
+
+static int search_rounds(Search *s, Mesh *mesh)
+{
+    while (mesh->round[0].count) {
+        if (search_round(s, mesh)) return -1;
+        Round done = mesh->round[0];
+        mesh->round[0] = mesh->round[1];
+        mesh->round[1] = done;
+        mesh->round[1].count = mesh->round[1].points.count = 0;
+    }
+    return 0;
+}
+
+/* Make a box of points the only window of the first round. */
+static int begin_mesh(Search *s, const Box *box, const int64_t *sums)
+{
+    Mesh *mesh = s->mesh;
+    Round *first = mesh->round;
+    const Tree *tree = s->tree;
+    const Chart *chart = &s->chart[box->chart];
+    mesh->box = *box;
+    first->count = mesh->round[1].count = mesh->round[1].points.count = 0;
+    if (reserve_window(first, box->count)) return -1;
+    for (int32_t k = 0; k < box->count; k++) {
+        const int64_t i = ~(mesh->item[k] = s->popped.item[k]), *mass = tree->mass + i * tree->width;
+        mesh->base[k] = chart->fixed * tree->point[2 * i + chart->still];
+        mesh->moving[k] = tree->point[2 * i + chart->moving];
+        mesh->tally[k] = (Tally){(uint64_t)mass[ID] | (uint64_t)mass[FIRST_OOD] << OOD_SHIFT,
+                                 (uint64_t)mass[LOSS], (uint64_t)mass[LOSS], (uint64_t)mass[MARK]};
+        first->points.item[k] = k;
+    }
+    Tally crosses = {(uint64_t)box->crossing.id, (uint64_t)box->crossing.loss,
+                     (uint64_t)box->crossing.loss, 0};
+    first->window[0] = (Window){.zone = box->zone, .below = {sums[ID], sums[FIRST_OOD], sums[LOSS]},
+                                .mark = (uint64_t)sums[MARK], .crosses = crosses,
+                                .level = HUGE_VAL, .merit = box->merit, .count = box->count};
+    first->count = 1;
+    return 0;
+}
+
+Mesh *make_mesh(void) { return calloc(1, sizeof(Mesh)); }
+
+void free_mesh(Mesh *mesh)
+{
+    for (int k = 0; mesh && k < 2; k++) {
+        free(mesh->round[k].window);
+        free(mesh->round[k].points.item);
+    }
+    if (mesh) free(mesh->order);
+    free(mesh);
 }
 
 /* Let a box be crossed by points only. */
@@ -401,85 +695,8 @@ static int few_points(const Search *s, const Box *box)
     return points <= MESH_POINTS;
 }
 
-/* Let the points of a layer be those of the box at hand. */
-static void hand_over(Search *s, const Layer *layer)
-{
-    memcpy(s->popped.item, layer->item, (size_t)layer->count * sizeof *layer->item);
-    s->popped.count = layer->count;
-}
-
-/* Make a part of a layer the layer below. */
-static void begin_layer(Search *s, Layer *layer, int number)
-{
-    Layer *next = layer + 1;
-    Part *part = &s->part[0];
-    const int j = number / layer->mesh.rows, b = number % layer->mesh.rows;
-    uint64_t mark = 0;
-    part->box.zone = part_of(&layer->mesh, j, b);
-    begin_part(s, part, &layer->box, layer->sums);
-    count_into(layer->sums, layer->part + number, part);
-    next->count = list_points(s, layer, &part->box.zone, layer->mesh.weight + j, next->item, &mark);
-    part->sums[MARK] = add(part->sums[MARK], (int64_t)mark);
-    part->box.count = (int32_t)next->count;
-    next->box = part->box;
-    memcpy(next->sums, part->sums, (size_t)s->row_size * sizeof *next->sums);
-    if (!s->classes) return;
-    next->box.crossing.loss = 0;
-    for (int64_t k = 0; k < next->count; k++) {
-        const int64_t i = ~next->item[k], *mass = s->tree->mass + i * s->tree->width;
-        int64_t *into = next->sums + s->tree->width + 2 * s->class_of[i];
-        into[0] += mass[ID];
-        into[1] += mass[LOSS];
-        next->box.crossing.loss += mass[LOSS];
-    }
-}
-
-static int search_layer(Search *s, Layer *layer, int depth);
-
-static int search_part(Search *s, Layer *layer, int number, int depth)
-{
-    Layer *next = layer + 1;
-    begin_layer(s, layer, number);
-    s->boxes++;
-    if (s->classes && s->judge(s, &next->box, next->sums) == HOPELESS) return 0;
-    hand_over(s, next);
-    next->box.stiff = (double)next->count > STIFF * (double)layer->count;
-    if (next->count > LEAF && depth + 1 < LAYERS && !next->box.stiff && !too_low(s, &next->box)) {
-        int done = search_layer(s, next, depth + 1);
-        if (done) return done;
-    }
-    int done = settle_leaf(s, &next->box, next->sums);
-    if (done) return done;
-    return stack_push(&s->now, &next->box, &s->popped, next->sums, s->row_size);
-}
-
-/* Cut the box of a layer and search its parts. Returns 0 if it cannot be cut. */
-static int search_layer(Search *s, Layer *layer, int depth)
-{
-    Rank rank[MESH_PARTS];
-    layer->level = s->classes ? s->highest(s, &layer->box, layer->sums) : 0;
-    if (layer->level == HUGE_VAL) return 0;
-    if (!choose_mesh(s, &layer->box, layer->item, &layer->mesh)) return 0;
-    memset(layer->part, 0, sizeof layer->part);
-    for (int64_t first = 0; first < layer->count; first += LOT) {
-        Lot *lot = layer->lot + first / LOT;
-        fill_lot(s, layer, first, lot);
-        count_lot(&layer->mesh, lot, s->rounding, layer->part);
-    }
-    int found = rank_parts(s, layer, rank);
-    for (int k = 0; k < found; k++) {
-        count_into(layer->sums, layer->part + rank[k].part, &s->part[0]);
-        if (s->glance(s, &s->part[0].box, s->part[0].sums) == HOPELESS) continue;
-        if (search_part(s, layer, rank[k].part, depth) < 0) return -1;
-    }
-    return 1;
-}
-
-Layer *make_layers(void) { return malloc((LAYERS + 1) * sizeof(Layer)); }
-
 int search_points(Search *s, Box *box, int64_t *sums)
 {
-    Layer *layer = s->layer;
     /* Where float64 cannot take lines apart, all parts would be like the whole. */
     if (box->stiff || box->zone.t[0] == box->zone.t[1] || !few_points(s, box)) return 0;
     if (box->nodes) {
@@ -490,15 +707,11 @@ int search_points(Search *s, Box *box, int64_t *sums)
             return stack_push(&s->later, box, &s->popped, sums, s->row_size) ? -1 : 1;
     }
     if (box->count <= LEAF || too_low(s, box)) return 0;
-    if (reserve_items(&s->popped, MESH_POINTS)) return -1;
-    layer->box = *box;
-    layer->count = box->count;
-    memcpy(layer->sums, sums, (size_t)s->row_size * sizeof *sums);
-    memcpy(layer->item, s->popped.item, (size_t)box->count * sizeof *layer->item);
+    if (s->classes && s->highest(s, box, sums) == HUGE_VAL) return 0;
+    if (reserve_items(&s->popped, MESH_POINTS) || begin_mesh(s, box, sums)) return -1;
     int stage = s->stage;
-    s->stage = s->last_stage; /* to put parts off costs more than to search them */
-    int done = search_layer(s, layer, 0);
+    s->stage = s->last_stage; /* to put windows off costs more than to search them */
+    int failed = search_rounds(s, s->mesh);
     s->stage = stage;
-    if (done == 0) hand_over(s, layer);
-    return done;
+    return failed ? -1 : 1;
 }

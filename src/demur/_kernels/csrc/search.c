@@ -86,7 +86,7 @@ void search_close(Search *s)
     free(s->crossing);
     free(s->since);
     free(s->settled);
-    free(s->layer);
+    free_mesh(s->mesh);
 }
 
 static int reserve_lines(Search *s, int64_t count)
@@ -179,8 +179,7 @@ static int set_aside(Search *s, const Box *box, const int64_t *sums)
     return 0;
 }
 
-/* Whether the box was settled by trying all its cells, with at most so many crossings. */
-static int settle(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
+int settle(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
 {
     if (box->nodes > 0 || crossings < 0) return 0;
     if (reserve_lines(s, box->count)) return -1;
@@ -198,11 +197,6 @@ static int64_t crossings_worth(const Search *s, const Box *box)
     return single || lines_cross(s, box) ? -1 : FEW_CROSSINGS;
 }
 
-int settle_leaf(Search *s, const Box *box, const int64_t *sums)
-{
-    return box->count <= LEAF ? settle(s, box, sums, INT64_MAX) : 0;
-}
-
 static int visit_box(Search *s, int64_t *sums)
 {
     Box box;
@@ -211,7 +205,7 @@ static int visit_box(Search *s, int64_t *sums)
     int verdict = s->judge(s, &box, sums);
     if (verdict == HOPELESS) return 0;
     if (verdict == PUT_OFF) return stack_push(&s->later, &box, &s->popped, sums, s->row_size);
-    int done = s->layer ? search_points(s, &box, sums) : 0, insist = stubborn(&box);
+    int done = s->mesh ? search_points(s, &box, sums) : 0, insist = stubborn(&box);
     if (!done) done = settle(s, &box, sums, crossings_worth(s, &box));
     if (done) return done < 0 ? -1 : 0;
     if (too_low(s, &box)) {
