@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from demur._kernels.engines import PLAIN, Doubt
-from demur._kernels.exact_walk import AcceptedSet, DoubtfulRows, ExactWalk
+from demur._kernels.exact_walk import AcceptedSet, DoubtfulRows, ExactWalk, is_certain
 
 
 def random_doubt(rng, kind):
@@ -75,7 +75,7 @@ def test_all_cells_are_seen_and_no_others(kind):
             inside = [k for k, (a, b) in enumerate(lines_of(doubt)) if a + cell.t * b <= cell.v]
             assert cell.masses[0] == 1 + sum(int(doubt.masses[k, 0]) for k in inside)
             rows = DoubtfulRows(doubt.points, doubt.masses.T, PLAIN)
-            assert np.flatnonzero(AcceptedSet(cell, rows).inside).tolist() == inside
+            assert np.flatnonzero(AcceptedSet.of_cell(cell, rows).inside).tolist() == inside
 
 
 def test_a_walk_ends_after_so_many_steps():
@@ -93,7 +93,74 @@ def test_a_set_is_accepted_between_its_ends():
         rows = DoubtfulRows(doubt.points, doubt.masses.T, PLAIN)
         walk = ExactWalk(doubt)
         for cell in map(walk.placed, walk.cells(10**6, 2)):
-            accepted = AcceptedSet(cell, rows)
+            accepted = AcceptedSet.of_cell(cell, rows)
             weights = accepted.rule()
             values = doubt.points @ weights[:2]
             np.testing.assert_array_equal(values <= weights[2], accepted.inside)
+
+
+def is_accepted_somewhere(points, inside):
+    """Return whether these come before all others in some direction with weights >= 0."""
+    x, y = ([Fraction(v) for v in column] for column in points.T.tolist())
+    turns = {Fraction(0), Fraction(1)}
+    for i, j in combinations(range(len(points)), 2):
+        dx, dy = x[i] - x[j], y[i] - y[j]
+        if dx * dy < 0:
+            turns.add(abs(dx) / (abs(dx) + abs(dy)))
+    for a, b in pairwise(sorted(turns)):
+        share = (a + b) / 2
+        values = [(1 - share) * p + share * q for p, q in zip(x, y, strict=True)]
+        ours = [v for v, own in zip(values, inside, strict=True) if own]
+        others = [v for v, own in zip(values, inside, strict=True) if not own]
+        if not others or max(ours) < min(others):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("kind", ["lattice", "ulps"])
+def test_only_sets_of_half_planes_have_rules(kind):
+    rng = np.random.default_rng(3)
+    found = {True: 0, False: 0}
+    for _ in range(300):
+        points = rng.integers(-3, 4, (int(rng.integers(2, 7)), 2)) * 1.0
+        if kind == "ulps":
+            points = rng.choice([0.1, np.nextafter(0.1, 1), 1 / 3, 7.0], points.shape)
+        points = np.unique(points, axis=0)
+        inside = rng.random(len(points)) < 0.5
+        inside[0] = True
+        rows = DoubtfulRows(points, np.ones((3, len(points)), np.int64), PLAIN)
+        line = AcceptedSet(inside, np.ones(2), rows).rule()
+        exists = is_accepted_somewhere(points, inside)
+        found[exists] += 1
+        assert exists or line is None
+        if kind == "lattice":
+            assert exists == (line is not None)
+        if line is not None:
+            values = line[0] * points[:, 0] + line[1] * points[:, 1]
+            np.testing.assert_array_equal(values <= line[2], inside)
+    assert min(found.values()) > 30
+
+
+@pytest.mark.parametrize("kind", ["decades", "offset", "outliers", "ulps"])
+def test_rules_that_are_certain_are_found_again(kind):
+    rng = np.random.default_rng(4)
+    draw = {
+        "decades": lambda n: 10.0 ** rng.integers(-30, 30, (n, 2)),
+        "offset": lambda n: rng.normal((0, 10.0 ** rng.integers(6, 17)), 1, (n, 2)),
+        "outliers": lambda n: rng.choice([0.0, 1 / 3, 2.0, -1e100, 1e280, 1e9], (n, 2)),
+        "ulps": lambda n: rng.choice([0.1, np.nextafter(0.1, 1), 1 / 3, 7.0], (n, 2)),
+    }[kind]
+    seen = 0
+    for _ in range(400):
+        points = np.unique(draw(int(rng.integers(2, 8))), axis=0)
+        weights = np.array([1.0, rng.random() * 10.0 ** -float(rng.integers(0, 60))])
+        weights = (weights if rng.random() < 0.5 else weights[::-1]) * rng.choice([-1, 1], 2)
+        v = float(rng.choice(weights[0] * points[:, 0] + weights[1] * points[:, 1]))
+        rows = DoubtfulRows(points, np.ones((3, len(points)), np.int64), PLAIN)
+        if is_certain(weights, v, *points.T):
+            accepted = AcceptedSet.of_rule(weights, v, rows)
+            line = accepted.rule()
+            values = line[0] * points[:, 0] + line[1] * points[:, 1]
+            np.testing.assert_array_equal(values <= line[2], accepted.inside)
+            seen += not accepted.inside.all()
+    assert seen > 50

@@ -93,6 +93,7 @@ def search(
     items: _Ints32,
     points: int,
     nodes: int,
+    certain: int,
     /,
 ) -> tuple[int, int, int, int, str, float, int, int, list[tuple[Any, ...]]]: ...
 def trail(

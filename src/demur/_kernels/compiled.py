@@ -38,7 +38,7 @@ except ImportError:  # pragma: no cover
 else:
     # Functions and their arguments, as in csrc/module.c: one that was built before they changed
     # must not be called.
-    IS_OF_OTHERS = getattr(_engine, "INTERFACE", 0) != 1
+    IS_OF_OTHERS = getattr(_engine, "INTERFACE", 0) != 2
     AVAILABLE = not IS_OF_OTHERS
 
 _Ints = npt.NDArray[np.int64]
@@ -240,14 +240,15 @@ def search(
     budget: int | None = None,
     start: _Floats | None = None,
     trail: Trail | None = None,
+    certain: bool = False,
 ) -> Outcome:
     """Return the optimal half-planes with directions in `quarters`.
 
     Quarter q holds the directions from q to q + 1 right angles. The search stops when nothing
     can be better by more than `gap`, or after `budget` boxes. `start` are directions to try
     first, shape (k, 2), instead of the default ones; a `trail` of the same rows and quarters
-    tells which boxes to begin with. When losses do not count, half-planes may differ in loss;
-    the one given is that of the first.
+    tells which boxes to begin with. If it has to be `certain`, rounding errors of no point reach as
+    far as a half-plane.
     """
     weights, v = np.empty((_HALF_PLANES, 2)), np.empty(_HALF_PLANES)
     found, id_, ood, loss, status, lower_bound, boxes, unresolved, doubts = _engine.search(
@@ -260,6 +261,7 @@ def search(
         weights,
         v,
         *(NO_TRAIL if trail is None else trail),
+        int(certain),
     )
     return Outcome(
         weights[:found].copy(),

@@ -306,6 +306,7 @@ class Engine(Protocol):
         budget: int | None = None,
         start: _Floats | None = None,
         trail: Trail | None = None,
+        certain: bool = False,
     ) -> Outcome:
         """Return the optimal half-planes with directions in `quarters`.
 
@@ -313,7 +314,9 @@ class Engine(Protocol):
         nothing can be better by more than `gap`, or after `budget` boxes. `start` are directions
         to try first, shape (k, 2), where the engine does not look for its own, and a `trail`, of
         the same rows and quarters, tells which boxes to begin with. Linear bounds
-        of the goal are on the masses of the tree, the extra ones included.
+        of the goal are on the masses of the tree, the extra ones included. If it has to be
+        `certain`, what is found are half-planes from which all points are farther away than
+        rounding errors reach.
         """
 
     def trail(

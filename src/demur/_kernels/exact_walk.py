@@ -27,10 +27,15 @@ _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
 
-# Directions of a cell that are tried for a float64 rule, between its ends.
-_PARTS = 128
+# Directions of a cell that are tried for a float64 rule, between its ends, in this order. The number
+# is odd: where ends have few digits so have multiples of 1/128, and all of them round alike.
+_PARTS = 131
+_FROM_THE_MIDDLE = sorted(range(1, _PARTS), key=lambda k: abs(2 * k - _PARTS))
+# Floats on either side of its ends and its middle that are tried, too.
+_NEIGHBOURS = 12
 # Steps of all exact walks through boxes together; each takes some microseconds.
 _STEPS = 400_000
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 class DoubtfulRows(NamedTuple):
@@ -48,6 +53,30 @@ class ExactCell(NamedTuple):
     doubt: Doubt
     t: Fraction
     v: Fraction
+
+
+def is_confirmed(outcome: Outcome, rows: DoubtfulRows) -> bool:
+    """Return whether what was found is what anybody would find who looks at its accepted set.
+
+    Rules of which float64 is certain are, and so are those that trying directions of their cell
+    finds again. Others may be no half-planes: rounding made them, or hid what they accept.
+    """
+    lines = list(zip(outcome.weights, outcome.v.tolist(), strict=True))
+    x, y = rows.scores.T
+    if not lines or any(is_certain(weights, v, x, y) for weights, v in lines):
+        return True
+    sets = {found.key: found for found in (AcceptedSet.of_rule(*line, rows) for line in lines)}
+    return any(found.rule() is not None for found in sets.values())
+
+
+def is_certain(weights: _Floats, v: float, x: _Floats, y: _Floats) -> bool:
+    """Return whether rounding errors keep accepted rows with scores x, y apart from the others."""
+    with np.errstate(over="ignore"):
+        a, b = weights[0] * x, weights[1] * y
+        values, error = a + b, DOUBT * (np.abs(a) + np.abs(b)) + _TINY
+    inside = values <= v
+    last = (values + error)[inside].max(initial=-np.inf)
+    return bool(last < (values - error)[~inside].min(initial=np.inf))
 
 
 def settled(outcome: Outcome, rows: DoubtfulRows, goal: Goal) -> Outcome:
@@ -153,7 +182,7 @@ def _rule_of(cells: list[ExactCell], rows: DoubtfulRows) -> _Floats | None:
     """Return weights and threshold of a float64 rule with the accepted set of one of the cells."""
     tried: set[bytes] = set()
     for cell in cells:
-        accepted = AcceptedSet(cell, rows)
+        accepted = AcceptedSet.of_cell(cell, rows)
         if accepted.key not in tried:
             tried.add(accepted.key)
             line = accepted.rule()
@@ -304,25 +333,37 @@ def _whole(values: list[float]) -> tuple[list[int], int]:
 
 
 class AcceptedSet:
-    """The rows that a half-plane accepts in exact arithmetic, and all directions that do so.
+    """Rows that are accepted, and all directions in which these have the smallest values.
 
-    These are the same whatever box the half-plane was found in. A direction is a pair of weights
-    of points without their signs, the larger of them 1.
+    Nothing here hangs on who found them. A direction is a pair of weights of points without their
+    signs, the larger of them 1.
     """
 
-    def __init__(self, cell: ExactCell, rows: DoubtfulRows) -> None:
-        doubt, self._rows = cell.doubt, rows
+    def __init__(self, inside: _Bools, signs: _Floats, rows: DoubtfulRows) -> None:
+        self.inside, self._signs, self._rows = inside, signs, rows
+        self._points = rows.frame.points(rows.scores) * signs
+
+    @classmethod
+    def of_cell(cls, cell: ExactCell, rows: DoubtfulRows) -> AcceptedSet:
+        """Return what the half-plane of a cell accepts in exact arithmetic."""
+        doubt = cell.doubt
         signs = math.copysign(1.0, doubt.unit), math.copysign(1.0, doubt.step)
-        self._signs = np.array([signs[doubt.still], signs[1 - doubt.still]])
-        self._points = rows.frame.points(rows.scores) * self._signs
+        nobody = np.zeros(len(rows.scores), bool)
+        accepted = cls(nobody, np.array([signs[doubt.still], signs[1 - doubt.still]]), rows)
         weights = abs(Fraction(doubt.unit)), abs(Fraction(doubt.step)) * cell.t
         along = weights[doubt.still], weights[1 - doubt.still]
-        values, error = self._values(along)
+        values, error = accepted._values(along)
         v = _nearest(cell.v)
         apart = values - v
-        self.inside = apart <= 0
+        accepted.inside = apart <= 0
         for i in np.flatnonzero(np.abs(apart) <= error + DOUBT * abs(v)).tolist():
-            self.inside[i] = self._value(along, i) <= cell.v
+            accepted.inside[i] = accepted._value(along, i) <= cell.v
+        return accepted
+
+    @classmethod
+    def of_rule(cls, weights: _Floats, v: float, rows: DoubtfulRows) -> AcceptedSet:
+        """Return what a rule accepts in float64."""
+        return cls(_weigh(weights, rows.scores) <= v, np.copysign(1.0, weights), rows)
 
     @property
     def key(self) -> bytes:
@@ -332,61 +373,71 @@ class AcceptedSet:
     def rule(self) -> _Floats | None:
         """Return weights and threshold of a float64 rule that accepts just these; None if none is.
 
-        The directions tried are spread over all that do in exact arithmetic, and what is next to
-        some of them in float64.
+        Sets that no half-plane accepts have none, whatever rounding does.
         """
         scores, inside = self._rows.scores, self.inside
         for direction in self._tried():
             weights = self._rows.frame.weights(self._signs * direction)
-            with np.errstate(over="ignore", invalid="ignore"):
-                values = reference.along(weights, *scores.T)
+            values = _weigh(weights, scores)
             last, following = values[inside].max(), values[~inside].min(initial=np.inf)
             if last < following:
                 return np.array([*weights, midway(last, following)])
         return None
 
     def _tried(self) -> Iterator[_Floats]:
-        """Yield directions between both ends of those that accept just these rows."""
+        """Yield directions between both ends of those that accept just these rows.
+
+        They are spread over all of them, and come close to the lower end in steps of a quarter. So
+        where float64 is certain of all rows in any direction, it is right in one of these: values
+        change linearly, those of accepted rows are no larger than others at the end, and a quarter
+        of their distance or more is left nearer to it, where rounding errors are no larger.
+        """
         ends = self._ends()
-        for still in range(2):
+        for still in range(2) if ends else ():
             # The weight of the other score, where this one has its full weight.
-            shares = sorted(end[1 - still] / end[still] for end in ends if end[still])
-            if not shares:
+            low, high = sorted(
+                end[1 - still] / end[still] if end[still] else Fraction(2) for end in ends
+            )
+            high = min(high, Fraction(1))
+            if low >= high:
                 continue
-            low, high = shares[0], shares[-1] if len(shares) == 2 else 2 * shares[0] + 1
-            parts = sorted(range(1, _PARTS), key=lambda k: abs(2 * k - _PARTS))
-            tried = [_nearest(low + (high - low) * k / _PARTS) for k in parts]
-            tried += [_nearest(low) ** 0.5 * _nearest(high) ** 0.5, 0.0]
-            for to in (2.0, -1.0):
-                tried += [near := float(np.nextafter(tried[0], to)), float(np.nextafter(near, to))]
-            for share in dict.fromkeys(share for share in tried if 0 <= share < np.inf):
+            for share in _shares(low, high):
                 direction = np.ones(2)
                 direction[1 - still] = share
-                yield direction / direction.max()
+                yield direction
 
-    def _ends(self) -> list[_Direction]:
-        """Return the two directions at which these rows stop being those with the least values.
+    def _ends(self) -> tuple[_Direction, _Direction] | None:
+        """Return the two directions between which these rows have the smallest values.
 
         The gap between the largest value of these and the smallest of the others is concave along
-        all directions: Newton's method ends at its zeros, from either side.
+        all directions: Newton's method ends at its zeros, from either side. None if it has none.
         """
-        ends: list[_Direction] = []
-        for end in ((Fraction(1), Fraction(0)), (Fraction(0), Fraction(1))):
-            while not self.inside.all():
-                last, following = (
-                    self._extreme(end, self.inside, 1),
-                    self._extreme(end, ~self.inside, -1),
-                )
-                dx, dy = (
-                    Fraction(float(b)) - Fraction(float(a))
-                    for a, b in zip(self._points[last], self._points[following], strict=True)
-                )
-                if end[0] * dx + end[1] * dy >= 0:
-                    break
-                largest = max(abs(dx), abs(dy))
-                end = abs(dy) / largest, abs(dx) / largest
-            ends.append(end)
-        return ends
+        none, all_ = Fraction(0), Fraction(1)
+        ends = self._end((all_, none), 1), self._end((none, all_), 0)
+        if ends[0] is None or ends[1] is None:
+            return None
+        (a, b), (c, d) = ends
+        return (ends[0], ends[1]) if a * d > b * c else None
+
+    def _end(self, end: _Direction, to: int) -> _Direction | None:
+        """Return the first direction, from an axis to the other, without a row on the wrong side.
+
+        None if some pair of rows stays in the wrong order.
+        """
+        while not self.inside.all():
+            last = self._extreme(end, self.inside, 1)
+            following = self._extreme(end, ~self.inside, -1)
+            apart = [
+                Fraction(float(b)) - Fraction(float(a))
+                for a, b in zip(self._points[last], self._points[following], strict=True)
+            ]
+            if end[0] * apart[0] + end[1] * apart[1] >= 0:
+                break
+            if apart[to] <= 0:
+                return None
+            largest = max(abs(apart[0]), abs(apart[1]))
+            end = abs(apart[1]) / largest, abs(apart[0]) / largest
+        return end
 
     def _extreme(self, along: _Direction, among: _Bools, sign: int) -> int:
         """Return the row of some with the largest value times a sign."""
@@ -403,7 +454,7 @@ class AcceptedSet:
         p, q = (_nearest(weight) for weight in along)
         with np.errstate(over="ignore"):
             a, b = p * self._points[:, 0], q * self._points[:, 1]
-            return a + b, DOUBT * (np.abs(a) + np.abs(b)) + np.finfo(np.float64).tiny
+            return a + b, DOUBT * (np.abs(a) + np.abs(b)) + _TINY
 
     def _value(self, along: _Direction, row: int) -> Fraction:
         x, y = self._points[row].tolist()
@@ -419,3 +470,33 @@ def _nearest(value: Fraction) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def _shares(low: Fraction, high: Fraction) -> Iterator[float]:
+    """Yield numbers from 0 to 1 between two: from the middle on, at the ends, towards the lower."""
+    for k in _FROM_THE_MIDDLE:
+        yield _nearest(low + (high - low) * k / _PARTS)
+    # Beyond narrow cells rounding may help, too.
+    for end in dict.fromkeys([_nearest((low + high) / 2), _nearest(low), _nearest(high)]):
+        yield from (share for share in _around(end) if 0 <= share <= 1)
+    yield _nearest(low) ** 0.5 * _nearest(high) ** 0.5
+    # As far as float64 tells them from each other.
+    last, part = 2.0, (high - low) / 4
+    while (share := _nearest(low + part)) < last:
+        yield share
+        last, part = share, part / 4
+
+
+def _around(value: float) -> list[float]:
+    """Return a float and its neighbours."""
+    found = [value]
+    for to in (-np.inf, np.inf):
+        near = value
+        for _ in range(_NEIGHBOURS):
+            found.append(near := float(np.nextafter(near, to)))
+    return found
+
+
+def _weigh(weights: _Floats, scores: _Floats) -> _Floats:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(reference.along(weights, *scores.T))

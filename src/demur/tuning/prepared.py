@@ -28,8 +28,8 @@ from demur._kernels.engines import (
     Trail,
     engine,
 )
-from demur._kernels.exact import Goal, Linear
-from demur._kernels.exact_walk import DoubtfulRows, settled
+from demur._kernels.exact import DOUBT, Goal, Linear
+from demur._kernels.exact_walk import DoubtfulRows, is_confirmed, settled
 from demur.core.points import Points, frame_of, ranges_of
 from demur.core.program import ID, LOSS, OOD, Part, Program
 from demur.core.sample import Sample
@@ -127,21 +127,41 @@ class Prepared:
         """
         bounds = LinearParts.of(program, self.points)
         goal = goal_of(program, bounds.linear)
-        outcome = self.engine.search(
-            self._grown(bounds.parts),
-            allowed.quarters,
-            goal,
-            gap=gap,
-            budget=budget,
-            start=start,
-            trail=trail,
-        )
-        if not outcome.doubts and not outcome.unresolved:
+
+        def outcome_of(*, certain: bool) -> Outcome:
+            return self.engine.search(
+                self._grown(bounds.parts),
+                allowed.quarters,
+                goal,
+                gap=gap,
+                budget=budget,
+                start=start,
+                trail=trail,
+                certain=certain,
+            )
+
+        outcome = outcome_of(certain=False)
+        if not outcome.doubts and not outcome.unresolved and self._has_wide_gap(outcome):
             return outcome
         points = self.points
-        masses = [points.id, points.loss, *points.ood, *map(points.part, bounds.parts)]
-        rows = DoubtfulRows(points.scores, np.stack(masses), self.frame)
+        masses = np.stack([points.id, points.loss, *points.ood, *map(points.part, bounds.parts)])
+        present = masses.any(axis=0)
+        rows = DoubtfulRows(points.scores[present], masses[:, present], self.frame)
+        if not self.frame.whole and not is_confirmed(outcome, rows):
+            outcome = outcome_of(certain=True)
         return settled(outcome, rows, goal)
+
+    def _has_wide_gap(self, outcome: Outcome) -> bool:
+        """Return whether rounding errors of no row reach across the gap of the first half-plane."""
+        if len(outcome.v) == 0 or self.frame.whole:
+            return True
+        if self._ranges is None:
+            self._ranges = ranges_of(self.points.scores)
+        direction: Direction = (float(outcome.weights[0, 0]), float(outcome.weights[0, 1]))
+        last, following = self.sides(direction, float(outcome.v[0]), direction)
+        sizes = (max(high, -low) for low, high in self._ranges)
+        largest = sum(abs(w) * size for w, size in zip(direction, sizes, strict=True))
+        return following - last > 2 * DOUBT * largest
 
     def trail(
         self, program: Program, allowed: DirectionSet, start: FloatArray | None

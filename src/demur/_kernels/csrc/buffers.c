@@ -180,15 +180,17 @@ int read_tree(Buffers *b, PyObject *args, Tree *tree)
     }
     tree->framed = frame[0] != 0 || frame[1] != 0 || frame[2] != 1 || frame[3] != 1;
     tree->whole = frame[4] != 0;
-    tree->tilt = *tilt;
     if (*tilt < -MOST_TILT || *tilt > MOST_TILT) {
         PyErr_SetString(PyExc_ValueError, "the tree has a tilt out of range");
         return -1;
     }
     PyObject *soil = PyTuple_GetItem(args, 10);
     tree->soil = (Soil){.rows = 0};
-    if (soil != Py_None) return read_growing(b, args, soil, tree);
-    return root_holds(tree->node, tree->nodes, tree->points) ? 0 : -1;
+    if (soil != Py_None ? read_growing(b, args, soil, tree)
+                        : !root_holds(tree->node, tree->nodes, tree->points))
+        return -1;
+    tree->tilt = tree->nodes > 0 ? tilt_within(*tilt, tree->box) : *tilt;
+    return 0;
 }
 
 int read_program(Buffers *b, PyObject *args, Py_ssize_t k, const Tree *tree, Program *program)

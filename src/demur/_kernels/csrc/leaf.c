@@ -37,12 +37,11 @@ static inline int goes_before(const Line *a, const Line *b, double t)
     return dy < 0;
 }
 
-/* Whether lines are so close at t that float64 may have them in the wrong order. */
-static int too_close(const Line *a, const Line *b, double t)
+/* Whether lines meet so close to t that float64 may have it on the wrong side. */
+static int meet_about(const Line *a, const Line *b, double t)
 {
-    double dx = a->x - b->x, d = dx + t * (a->y - b->y);
-    if (t == 0) return 0; /* differences have the right sign */
-    return fabs(d) <= CLOSE * (size_at(a, t) + size_at(b, t));
+    double dx = a->x - b->x, dy = a->y - b->y;
+    return fabs(dx + t * dy) <= CLOSE * (fabs(dx) + t * fabs(dy));
 }
 
 static void sort_lines(const Line *line, double t, int32_t *order, int32_t *spare, int64_t n)
@@ -101,6 +100,50 @@ void count_half_plane(const Tree *tree, const double *weight, double v, int64_t 
     }
 }
 
+/* Between what values the scores in a box have in a direction, with all their rounding errors. */
+typedef struct {
+    double low, high;
+} Reach;
+
+static Reach reach_of(const Tree *tree, const double *weight, const double *box)
+{
+    double low = 0, high = 0, size = 0;
+    for (int c = 0; c < 2; c++) {
+        double a = weight[c] * score_of(tree, box[c], c), b = weight[c] * score_of(tree, box[c + 2], c);
+        low += fmin(a, b);
+        high += fmax(a, b);
+        size += fmax(fabs(a), fabs(b));
+    }
+    Reach reach = {low - CLOSE * size - DBL_MIN, high + CLOSE * size + DBL_MIN};
+    return reach;
+}
+
+/* Whether rounding errors of no point with mass reach as far as a half-plane. */
+static int is_certain(const Tree *tree, const double *weight, double v)
+{
+    int32_t pending[LEVELS];
+    int waiting = 0;
+    pending[waiting++] = 0;
+    while (waiting) {
+        const int32_t node = pending[--waiting];
+        if (tree->sums[(int64_t)node * tree->width + MARK] == 0) continue;
+        Reach reach = reach_of(tree, weight, tree->box + 4 * (int64_t)node);
+        if (reach.low > v || reach.high < v) continue;
+        const Node *here = opened(tree, node);
+        if (here->child) {
+            pending[waiting++] = here->child;
+            pending[waiting++] = here->child + 1;
+            continue;
+        }
+        for (int64_t i = here->first; i < here->end; i++) {
+            const double *p = tree->point + 2 * i, box[4] = {p[0], p[1], p[0], p[1]};
+            reach = reach_of(tree, weight, box);
+            if (tree->mass[i * tree->width + MARK] && reach.low <= v && reach.high >= v) return 0;
+        }
+    }
+    return 1;
+}
+
 /* The part of a*b that rounding loses; fma rounds once. */
 static double lost_product(double a, double b, double product) { return fma(a, b, -product); }
 
@@ -153,6 +196,7 @@ static int take_verified(Search *s, const Chart *chart, double t, double v, cons
     }
     count_half_plane(s->tree, weight, v, s->counted);
     if (memcmp(s->counted, sums, (size_t)s->tree->width * sizeof *sums) != 0) return 0;
+    if (s->certain && !is_certain(s->tree, weight, v)) return 0;
     s->take(s, sums, weight, v);
     return 1;
 }
@@ -286,7 +330,7 @@ static void try_thresholds(Search *s, const Box *box, const int64_t *sums)
             /* What is computed here is about points, and has to hold for the scores. */
             if (s->tree->framed)
                 take_verified(s, chart, 1, v, row, NULL, NULL);
-            else
+            else if (!s->certain || is_certain(s->tree, weight, v))
                 s->take(s, row, weight, v);
         }
         if (k == box->count) return;
@@ -360,6 +404,19 @@ static void begin_prefix(Search *s, int64_t k, double t)
     s->since[k] = t;
 }
 
+/* See whether a cell may be too narrow to be seen at an end of the box, t. There are three lines then
+ * that meet about there, next to each other or with others of the kind between; where only two meet,
+ * all their cells go on into this box or the one beside it. */
+static void look_about(Search *s, const Box *box, double t)
+{
+    if (s->tree->whole || t == 0) return;
+    for (int64_t k = 0; k + 2 < box->count && !s->doubtful; k++) {
+        const Line *a = s->line + s->order[k], *b = s->line + s->order[k + 1];
+        const Line *c = s->line + s->order[k + 2];
+        s->doubtful = meet_about(a, c, t) || (meet_about(a, b, t) && meet_about(b, c, t));
+    }
+}
+
 static void begin_walk(Search *s, const Box *box, const int64_t *sums, double t)
 {
     sort_lines(s->line, t, s->order, s->spare, box->count);
@@ -367,11 +424,9 @@ static void begin_walk(Search *s, const Box *box, const int64_t *sums, double t)
     s->settled[0] = 0;
     s->since[0] = t;
     for (int64_t k = 1; k <= box->count; k++) begin_prefix(s, k, t);
-    for (int64_t k = 0; k + 1 < box->count; k++) {
-        const Line *lower = s->line + s->order[k], *upper = s->line + s->order[k + 1];
-        s->crossing[k] = crossing_after(lower, upper, t);
-        if (!s->tree->whole && too_close(lower, upper, t)) s->doubtful = 1;
-    }
+    for (int64_t k = 0; k + 1 < box->count; k++)
+        s->crossing[k] = crossing_after(s->line + s->order[k], s->line + s->order[k + 1], t);
+    look_about(s, box, t);
 }
 
 /* Let the lines at positions k and k + 1 change places at t. */
@@ -428,20 +483,18 @@ int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
     }
     begin_walk(s, box, sums, t);
     try_meetings(s, box, t);
-    int64_t before = -2;
     for (int64_t step = 0; step <= crossings; step++) {
         int64_t next = first_crossing(s->crossing, box->count - 1, end);
         if (next < 0) {
             for (int64_t k = 0; k <= box->count; k++) try_prefix(s, box, k, end);
             try_meetings(s, box, end);
+            look_about(s, box, end);
             return 1;
         }
-        /* Neighbours that change places at about the same t may do so in another order. */
-        if (!s->tree->whole && llabs(next - before) <= 1 &&
-            s->crossing[next] - t <= CLOSE * s->crossing[next])
-            s->doubtful = 1;
-        before = next;
         t = s->crossing[next];
+        /* Neighbours that change places at about the same t may do so in another order, whatever
+         * else changes places in between. */
+        if (!s->tree->whole && t - s->since[next + 1] <= CLOSE * t) s->doubtful = 1;
         swap_lines(s, box, next, t);
     }
     return 0;

@@ -111,7 +111,7 @@ static int read_trail(Buffers *b, PyObject *args, Py_ssize_t k, const Tree *tree
     return -1;
 }
 
-/* search(tree, program, quarters, start, gap, budget, weights, v, steps, items, points, nodes)
+/* search(tree, program, quarters, start, gap, budget, weights, v, steps, items, points, nodes, certain)
  *   -> half-planes, id, ood, loss, status, lower bound, boxes, unresolved, doubts */
 static PyObject *search(PyObject *self, PyObject *args)
 {
@@ -129,7 +129,7 @@ static PyObject *search(PyObject *self, PyObject *args)
     PyObject *result = NULL;
     (void)self;
     if (!s) return PyErr_NoMemory();
-    if (!takes(args, k + 10) || read_tree(&b, args, &tree) ||
+    if (!takes(args, k + 11) || read_tree(&b, args, &tree) ||
         read_program(&b, args, TREE_ARGUMENTS, &tree, &s->program))
         goto done;
     s->tree = &tree;
@@ -137,6 +137,7 @@ static PyObject *search(PyObject *self, PyObject *args)
     s->gap = real_number(args, k + 2);
     s->keep_doubts = 1;
     if (!PyErr_Occurred()) s->budget = number(args, k + 3, 0, INT64_MAX);
+    if (!PyErr_Occurred()) s->certain = (int)number(args, k + 10, 0, 1);
     if (PyErr_Occurred() || !(quarter = read_quarters(&b, args, k, &quarters)) ||
         !(start = counted_memory(&b, args, k + 1, INT32_MAX, 16, &starts)) ||
         !(weights = writable_memory(&b, args, k + 4, HALF_PLANES, 16)) ||
@@ -510,7 +511,7 @@ static PyMethodDef functions[] = {
 };
 
 /* Grows with every change of a function's name, arguments or answer; compiled.py has the same. */
-enum { INTERFACE = 1 };
+enum { INTERFACE = 2 };
 
 static int load(PyObject *module)
 {

@@ -139,6 +139,7 @@ struct Search {
     Stack doubts;     /* boxes put aside, to be looked at in exact arithmetic, */
     int keep_doubts;  /* if anybody will */
     int doubtful;     /* whether the leaf at hand is such a box */
+    int certain;      /* whether half-planes are taken only if rounding errors do not reach them */
     int stage, last_stage; /* what is put off to after the last stage is dropped */
     int row_size; /* of the sums of a box: below it, then crossing (ID, loss) of the classes, */
     int extra_at; /* then, from here on, crossing extra masses */

@@ -112,6 +112,19 @@ int32_t tilt_between(double a, double b)
     return tilt > MOST_TILT ? MOST_TILT : tilt < -MOST_TILT ? -MOST_TILT : tilt;
 }
 
+#define LARGEST_POWER 1018 /* leaves room for sums of a few numbers */
+
+int tilt_within(int tilt, const double *box)
+{
+    int most[2]; /* powers of two by which scores can be multiplied */
+    for (int c = 0; c < 2; c++) {
+        double size = fmax(fabs(box[c]), fabs(box[c + 2]));
+        most[c] = size > 0 ? LARGEST_POWER - ilogb(size) : MOST_TILT;
+    }
+    if (tilt > most[1]) tilt = most[1];
+    return tilt < -most[0] ? -most[0] : tilt;
+}
+
 /* Where the highest bit changes that differs within the range; the middle if none does. */
 static int32_t split_at(const void *keys, int32_t first, int32_t end)
 {

@@ -156,6 +156,9 @@ int tree_sow(Signals *signals, const Soil *soil, Ranks *ranks, uint16_t *cell, i
 /* Bits that hold any row number, an even number. */
 int bits_for(int64_t n);
 int32_t tilt_between(double a, double b);
+/* The tilt next to this one at which no score of the root's box overflows where it is brought to the
+ * scale of the other. */
+int tilt_within(int tilt, const double *box);
 /* Whether every lossy row has the same loss per unit of ID mass, and which. */
 void note_unit(int64_t id, int64_t loss, int64_t *unit);
 /* Sort codes by key, then by the values of the rows they end in. */

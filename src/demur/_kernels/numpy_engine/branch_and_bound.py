@@ -70,12 +70,14 @@ def search(
     budget: int | None = None,
     start: _Floats | None = None,
     trail: Trail | None = None,
+    certain: bool = False,
 ) -> Outcome:
     """Return the optimal half-planes with directions in `quarters`.
 
     A `trail` is not needed.
     """
-    run = _Search(tree, Problem.of(goal), gap, budget, start)
+    incumbent = Incumbent(tree, Problem.of(goal), certain=certain)
+    run = _Search(tree, incumbent, gap, budget, start)
     return run.over([chart for quarter in quarters for chart in charts(tree, quarter)])
 
 
@@ -83,14 +85,14 @@ class _Search:
     def __init__(
         self,
         tree: Tree,
-        problem: Problem,
+        incumbent: Incumbent,
         gap: float,
         budget: int | None,
         start: _Floats | None,
     ) -> None:
         self.tree = tree
-        self.problem = problem
-        self.incumbent = Incumbent(tree, problem)
+        self.problem = incumbent.problem
+        self.incumbent = incumbent
         self.gap = gap
         self.start = start
         self.budget = np.inf if budget is None else budget
@@ -335,6 +337,8 @@ class _Search:
         n = self.tree.points
         v = [chart.u0[:n], chart.u0[:n] + chart.w0[:n]]
         low, high = ((float(pick(v[0])), float(pick(v[1]))) for pick in (np.min, np.max))
+        # Values at t = 1 are rounded.
+        low = low[0], float(np.nextafter(low[1], -np.inf))
         high = float(np.nextafter(high[0], np.inf)), float(np.nextafter(high[1], np.inf))
         return self.boxes_of(chart, [Zone(chart.unit, (0.0, 1.0), low, high)])
 

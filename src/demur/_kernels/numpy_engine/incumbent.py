@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels.engines import midway
+from demur._kernels.exact_walk import is_certain
 from demur._kernels.numpy_engine.bounds import Best, Cheap, Prices, Problem
 from demur._kernels.numpy_engine.boxes import Chart, Edges
 from demur._kernels.numpy_engine.splitting import gather
@@ -46,10 +47,11 @@ class HalfPlane(NamedTuple):
 class Incumbent:
     """The best cells so far, equal in value, nI and nO; `best` is None until one is feasible."""
 
-    def __init__(self, tree: Tree, problem: Problem) -> None:
+    def __init__(self, tree: Tree, problem: Problem, *, certain: bool = False) -> None:
         self.best: Best | None = None
+        self.problem = problem
         self._tree = tree
-        self._problem = problem
+        self._certain = certain
         self._most = int(np.clip(_WORK // max(tree.points, 1), 8, _MOST))
         # By tag, which identifies the accepted set.
         self._cells: dict[float, HalfPlane] = {}
@@ -79,9 +81,9 @@ class Incumbent:
         Return the boxes of those that float64 does not reproduce.
         """
         nI, L = (cells.mass[k].astype(np.int64) for k in (ID, LOSS))
-        nO = cells.mass[self._problem.sets].astype(np.int64)
-        extra = cells.mass[self._problem.sets.stop :].astype(np.int64)
-        met = self._problem.goal.met(nI, nO, L, extra)
+        nO = cells.mass[self.problem.sets].astype(np.int64)
+        extra = cells.mass[self.problem.sets.stop :].astype(np.int64)
+        met = self.problem.goal.met(nI, nO, L, extra)
         failed = np.zeros(0, np.int64)
         if self._failed:
             known = cells.room <= [self._failed.get(tag, -1.0) for tag in cells.mass[TAG]]
@@ -93,7 +95,7 @@ class Incumbent:
             if self.best is not None:
                 masses = [np.append(*pair) for pair in zip(masses, self.best[1:], strict=True)]
             id_, ood, loss = masses
-            winners = self._problem.goal.best(id_, ood, loss)
+            winners = self.problem.goal.best(id_, ood, loss)
             beaten = self.best is None or winners[-1] < len(rows)
             winners = rows[winners[winners < len(rows)]]
             planes = [_half_plane(chart, cells, int(row)) for row in winners]
@@ -111,8 +113,8 @@ class Incumbent:
         """Make a cell the best one known, if it stands the proof."""
         if self._proved(plane) is None:
             return False
-        nI, L, nO = plane.mass[ID], plane.mass[LOSS], plane.mass[self._problem.sets].sum()
-        value = self._problem.value(nI, L, nO)
+        nI, L, nO = plane.mass[ID], plane.mass[LOSS], plane.mass[self.problem.sets].sum()
+        value = self.problem.value(nI, L, nO)
         self.best = Best(float(value), int(nI), int(nO), int(L))
         self._cells = {}
         self._sure = plane
@@ -141,11 +143,16 @@ class Incumbent:
         tag = float(plane.mass[TAG])
         # The threads of a product of matrices take longer to come together than to add these up.
         total = np.einsum("kn,n->k", tree.mass[:, :n], accepted.astype(np.float64))
-        if (total == plane.mass).all():
+        if (total == plane.mass).all() and (not self._certain or self._is_certain(found)):
             self._failed.pop(tag, None)
             return found
         self._failed[tag] = max(plane.room, self._failed.get(tag, 0.0))
         return None
+
+    def _is_certain(self, plane: HalfPlane) -> bool:
+        """Return whether no point is close to a half-plane of scores."""
+        x, y = (column[self._tree.alive[: self._tree.points]] for column in self._scores)
+        return is_certain(plane.weights, plane.v, x, y)
 
     def proved(self) -> list[HalfPlane]:
         """Return the best cells, as half-planes of scores, that stand the proof."""
