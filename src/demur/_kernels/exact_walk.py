@@ -27,8 +27,8 @@ _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
 
-# Directions of a cell that are tried for a float64 rule, between its ends, in this order. The number
-# is odd: where ends have few digits so have multiples of 1/128, and all of them round alike.
+# Directions of a cell that are tried for a float64 rule, between its ends, in this order. It is an
+# odd number: where ends have few digits so have multiples of 1/128, and all of them round alike.
 _PARTS = 131
 _FROM_THE_MIDDLE = sorted(range(1, _PARTS), key=lambda k: abs(2 * k - _PARTS))
 # Floats on either side of its ends and its middle that are tried, too.
@@ -393,7 +393,9 @@ class AcceptedSet:
         of their distance or more is left nearer to it, where rounding errors are no larger.
         """
         ends = self._ends()
-        for still in range(2) if ends else ():
+        if ends is None:
+            return
+        for still in range(2):
             # The weight of the other score, where this one has its full weight.
             low, high = sorted(
                 end[1 - still] / end[still] if end[still] else Fraction(2) for end in ends
@@ -413,11 +415,10 @@ class AcceptedSet:
         all directions: Newton's method ends at its zeros, from either side. None if it has none.
         """
         none, all_ = Fraction(0), Fraction(1)
-        ends = self._end((all_, none), 1), self._end((none, all_), 0)
-        if ends[0] is None or ends[1] is None:
+        first, last = self._end((all_, none), 1), self._end((none, all_), 0)
+        if first is None or last is None:
             return None
-        (a, b), (c, d) = ends
-        return (ends[0], ends[1]) if a * d > b * c else None
+        return (first, last) if first[0] * last[1] > first[1] * last[0] else None
 
     def _end(self, end: _Direction, to: int) -> _Direction | None:
         """Return the first direction, from an axis to the other, without a row on the wrong side.

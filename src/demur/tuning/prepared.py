@@ -161,7 +161,7 @@ class Prepared:
         last, following = self.sides(direction, float(outcome.v[0]), direction)
         sizes = (max(high, -low) for low, high in self._ranges)
         largest = sum(abs(w) * size for w, size in zip(direction, sizes, strict=True))
-        return following - last > 2 * DOUBT * largest
+        return bool(following - last > 2 * DOUBT * largest)
 
     def trail(
         self, program: Program, allowed: DirectionSet, start: FloatArray | None
