@@ -6,8 +6,16 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from demur._kernels.engines import PLAIN, Doubt
-from demur._kernels.exact_walk import AcceptedSet, DoubtfulRows, ExactWalk, is_certain
+from demur._kernels.engines import PLAIN, Doubt, Outcome
+from demur._kernels.exact import Goal
+from demur._kernels.exact_walk import (
+    AcceptedSet,
+    DoubtfulRows,
+    ExactWalk,
+    is_certain,
+    settled,
+    with_all_lines,
+)
 
 
 def random_doubt(rng, kind):
@@ -76,6 +84,36 @@ def test_all_cells_are_seen_and_no_others(kind):
             assert cell.masses[0] == 1 + sum(int(doubt.masses[k, 0]) for k in inside)
             rows = DoubtfulRows(doubt.points, doubt.masses.T, PLAIN)
             assert np.flatnonzero(AcceptedSet.of_cell(cell, rows).inside).tolist() == inside
+
+
+@pytest.mark.parametrize("kind", ["lattice", "thirds", "decades", "mixed"])
+def test_lines_that_a_box_lacks_are_found(kind):
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        doubt = random_doubt(rng, kind)
+        rows = DoubtfulRows(doubt.points, doubt.masses.T, PLAIN)
+        thinned = doubt._replace(points=doubt.points[1:], masses=doubt.masses[1:])
+        full = with_all_lines(thinned, rows)
+        assert len(full.points) <= len(doubt.points)
+        seen = {masses[0] for masses, *_ in ExactWalk(full).cells(10**6, 0)}
+        assert {1 + mass for mass in seen} == listed(doubt)
+
+
+def test_cells_beside_a_box_that_lacks_a_line_are_not_believed():
+    # The box reaches beyond the line of the second row, which it does not know to cross it.
+    points, masses = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[1, 1], [0, 1], [0, 0]])
+    rows = DoubtfulRows(points, masses, PLAIN)
+    box = (0.0, 1.0), (0.5, 0.5), (1.01, 3.0)
+    nothing = np.empty((0, 2)), np.empty((0, 3), np.int64)
+    doubt = Doubt(0, 1.0, 1.0, *box, *nothing, masses[:, 0], 0.0)
+    outcome = Outcome(np.empty((0, 2)), np.empty(0), 0, 0, 0, "infeasible", np.inf, 1, 0, (doubt,))
+    walk = ExactWalk(doubt)
+    (cell,) = map(walk.placed, walk.cells(10, 1))
+    assert AcceptedSet.of_cell(cell, rows).masses != cell.masses
+    none = np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
+    found = settled(outcome, rows, Goal(np.array([1, 0, 0]), True, 1, *none))
+    assert (found.id, found.ood, found.loss, found.status) == (1, 0, 0, "optimal")
+    assert (points @ found.weights[0] <= found.v[0]).tolist() == [True, False]
 
 
 def test_a_walk_ends_after_so_many_steps():

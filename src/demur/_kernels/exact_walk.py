@@ -80,20 +80,29 @@ def is_certain(weights: _Floats, v: float, x: _Floats, y: _Floats) -> bool:
 
 
 def settled(outcome: Outcome, rows: DoubtfulRows, goal: Goal) -> Outcome:
-    """Return what a search found after its doubts were looked at exactly."""
+    """Return what a search found after its doubts were looked at exactly.
+
+    Boxes that were cut are larger than their parts of the whole by rounding errors, and lines that
+    pass beside the whole may cross there. Where that makes a difference to the best cells, such a
+    box is walked through again with all lines.
+    """
     goal = goal.of_some_id()
     unresolved, bound = outcome.unresolved, outcome.lower_bound
+    steps, found = _STEPS, outcome
     cells: list[ExactCell] = []
-    steps = _STEPS
-    for doubt in sorted(outcome.doubts, key=lambda doubt: doubt.merit):
-        walk = ExactWalk(doubt)
-        seen = walk.cells(steps, goal.min_id)
-        steps -= walk.steps
-        if seen is None:
-            unresolved, bound = unresolved + 1, min(bound, doubt.merit)
-        else:
-            cells += map(walk.placed, _worth(seen, outcome, goal))
-    found = _best_of(outcome._replace(lower_bound=bound), cells, rows, goal)
+    doubts = sorted(outcome.doubts, key=lambda doubt: doubt.merit)
+    while doubts:
+        for doubt in doubts:
+            walk = ExactWalk(doubt)
+            seen = walk.cells(steps, goal.min_id)
+            steps -= walk.steps
+            if seen is None:
+                unresolved, bound = unresolved + 1, min(bound, doubt.merit)
+            else:
+                cells += map(walk.placed, _worth(seen, outcome, goal))
+        found, wrong = _best_of(outcome._replace(lower_bound=bound), cells, rows, goal)
+        cells = [cell for cell in cells if not any(cell.doubt is doubt for doubt in wrong)]
+        doubts = [with_all_lines(doubt, rows) for doubt in wrong]
     # Boxes that were given up are bounded by what crosses them, which may be less than nothing.
     bound = max(found.lower_bound, _least(rows.masses, goal))
     status = found.status
@@ -152,8 +161,13 @@ def _worth(cells: list[_Seen], outcome: Outcome, goal: Goal) -> list[_Seen]:
     return [cells[k] for k in kept]
 
 
-def _best_of(outcome: Outcome, cells: list[ExactCell], rows: DoubtfulRows, goal: Goal) -> Outcome:
-    """Return the best of what was found and of cells, and the masses that no rule was found for."""
+def _best_of(
+    outcome: Outcome, cells: list[ExactCell], rows: DoubtfulRows, goal: Goal
+) -> tuple[Outcome, list[Doubt]]:
+    """Return the best of what was found and of cells, and the masses that no rule was found for.
+
+    Or else the boxes of cells that would be the best but have other masses than was thought.
+    """
     masses = np.array([cell.masses for cell in cells], np.int64).reshape(-1, len(rows.masses)).T
     left = np.arange(len(cells))
     lost: dict[tuple[int, int, int], float] = {}
@@ -168,27 +182,56 @@ def _best_of(outcome: Outcome, cells: list[ExactCell], rows: DoubtfulRows, goal:
         if winners[-1] == len(left):
             break
         best = masses[:, left[winners[0]]]
-        line = _rule_of([cells[k] for k in left[winners]], rows)
+        sets = [(cells[k], AcceptedSet.of_cell(cells[k], rows)) for k in left[winners]]
+        wrong = {id(cell.doubt): cell.doubt for cell, own in sets if own.masses != cell.masses}
+        if wrong:
+            return outcome, list(wrong.values())
+        line = _rule_of([own for _, own in sets])
         if line is not None:
             found = _with_rule(outcome, line, best, goal)
             break
         lost[_totals(best, goal)] = _value(best, goal)
         left = np.delete(left, winners)
     bound = min([outcome.lower_bound, found.lower_bound, *lost.values()])
-    return found._replace(lost=tuple(lost), lower_bound=bound)
+    return found._replace(lost=tuple(lost), lower_bound=bound), []
 
 
-def _rule_of(cells: list[ExactCell], rows: DoubtfulRows) -> _Floats | None:
-    """Return weights and threshold of a float64 rule with the accepted set of one of the cells."""
-    tried: set[bytes] = set()
-    for cell in cells:
-        accepted = AcceptedSet.of_cell(cell, rows)
-        if accepted.key not in tried:
-            tried.add(accepted.key)
-            line = accepted.rule()
-            if line is not None:
-                return line
+def _rule_of(sets: list[AcceptedSet]) -> _Floats | None:
+    """Return weights and threshold of a float64 rule that accepts one of some sets."""
+    for accepted in {accepted.key: accepted for accepted in sets}.values():
+        line = accepted.rule()
+        if line is not None:
+            return line
     return None
+
+
+def with_all_lines(doubt: Doubt, rows: DoubtfulRows) -> Doubt:
+    """Return a box with the lines of all rows that cross it, and the masses of those below."""
+    points = rows.frame.points(rows.scores)
+    p, q = points[:, doubt.still], points[:, 1 - doubt.still]
+    below, above = np.ones(len(points), bool), np.ones(len(points), bool)
+    for t, low, high in zip(doubt.t, doubt.low, doubt.high, strict=True):
+        below &= _at_most(doubt, t, low, p, q)
+        above &= ~_at_most(doubt, t, high, p, q)
+    crossing = ~(below | above)
+    return doubt._replace(
+        points=points[crossing],
+        masses=rows.masses[:, crossing].T,
+        below=rows.masses[:, below].sum(axis=1),
+    )
+
+
+def _at_most(doubt: Doubt, t: float, edge: float, p: _Floats, q: _Floats) -> _Bools:
+    """Return which lines have a value at t that is no larger than one on an edge."""
+    with np.errstate(over="ignore"):
+        a, b = doubt.unit * p, t * doubt.step * q
+        apart = a + b - edge
+        error = DOUBT * (np.abs(a) + np.abs(b) + abs(edge)) + _TINY
+    found: _Bools = apart <= 0
+    weights = Fraction(doubt.unit), Fraction(t) * Fraction(doubt.step)
+    for i in np.flatnonzero(np.abs(apart) <= error).tolist() if abs(edge) < np.inf else ():
+        found[i] = weights[0] * Fraction(float(p[i])) + weights[1] * Fraction(float(q[i])) <= edge
+    return found
 
 
 def _with_rule(outcome: Outcome, line: _Floats, masses: _Ints, goal: Goal) -> Outcome:
@@ -364,6 +407,11 @@ class AcceptedSet:
     def of_rule(cls, weights: _Floats, v: float, rows: DoubtfulRows) -> AcceptedSet:
         """Return what a rule accepts in float64."""
         return cls(_weigh(weights, rows.scores) <= v, np.copysign(1.0, weights), rows)
+
+    @property
+    def masses(self) -> tuple[int, ...]:
+        """What is accepted."""
+        return tuple(self._rows.masses[:, self.inside].sum(axis=1).tolist())
 
     @property
     def key(self) -> bytes:
