@@ -290,6 +290,21 @@ def test_scores_far_beyond_the_middle_ones_do_not_overflow(monkeypatch):
     compare_with_walks((sample, model, "nonneg"), monkeypatch)
 
 
+def test_cells_beside_their_box_are_not_believed(monkeypatch):
+    # Some lines are 200 decades beyond the others: a box that was cut reaches by their rounding errors
+    # beyond the box it is a part of, across lines that it does not know. A set with masses 5, 2, 2
+    # seemed to be there, of a rule that accepts 8, 2, 4.
+    id_ = [[2, -1e231], [0, 2], [0, 0], [0, 3], [1, 2], [0, 1], [1, 0], [1, 1e25], [1, 3], [2, 3]]
+    ood = [[-1e221, 1], [3, 3], [3, -1e275], [1, -1e243], [2, 0]]
+    losses = [1, 0, 1, 0, 0, 0, 1, 1, 1, 0]
+    sample = dm.Sample(np.array(id_) * 1e20, losses, np.array(ood) * 1e20)
+    model = dm.RiskFprModel(0.4, 0.6)
+    assert walked(sample, model, "nonneg")[2:] == (3, (5, 3, 2))
+    compare_with_walks((sample, model, "nonneg"), monkeypatch)
+    point = dm.tune(sample, model).point
+    assert (point.accepted_id, point.accepted_ood, point.accepted_loss) == (5, 3, 2)
+
+
 def test_a_rule_of_rounding_is_none(monkeypatch):
     # All rows are in line but for rounding. Float64 has a rule that accepts 8 of 9 by weight, and
     # no half-plane does so.

@@ -6,8 +6,18 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from demur._kernels.engines import PLAIN, Doubt
-from demur._kernels.exact_walk import AcceptedSet, DoubtfulRows, ExactWalk, is_certain
+from demur._kernels import exact_walk
+from demur._kernels.engines import PLAIN, Doubt, Outcome
+from demur._kernels.exact import Goal
+from demur._kernels.exact_walk import (
+    AcceptedSet,
+    DoubtfulRows,
+    ExactCell,
+    ExactWalk,
+    is_certain,
+    settled,
+    with_all_lines,
+)
 
 
 def random_doubt(rng, kind):
@@ -76,6 +86,60 @@ def test_all_cells_are_seen_and_no_others(kind):
             assert cell.masses[0] == 1 + sum(int(doubt.masses[k, 0]) for k in inside)
             rows = DoubtfulRows(doubt.points, doubt.masses.T, PLAIN)
             assert np.flatnonzero(AcceptedSet.of_cell(cell, rows).inside).tolist() == inside
+
+
+@pytest.mark.parametrize("kind", ["lattice", "thirds", "decades", "mixed"])
+def test_lines_that_a_box_lacks_are_found(kind):
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        doubt = random_doubt(rng, kind)
+        rows = DoubtfulRows(doubt.points, doubt.masses.T, PLAIN)
+        thinned = doubt._replace(points=doubt.points[1:], masses=doubt.masses[1:])
+        full = with_all_lines(thinned, rows)
+        assert len(full.points) <= len(doubt.points)
+        seen = {masses[0] for masses, *_ in ExactWalk(full).cells(10**6, 0)}
+        assert {1 + mass for mass in seen} == listed(doubt)
+
+
+def box_without_a_line():
+    """Return an outcome with a doubt, rows and a goal.
+
+    The box reaches beyond the line of the second row, which it does not know to cross it.
+    """
+    points, masses = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[1, 1], [0, 1], [0, 0]])
+    edges = (0.0, 1.0), (0.5, 0.5), (1.01, 3.0)
+    nothing = np.empty((0, 2)), np.empty((0, 3), np.int64)
+    doubt = Doubt(0, 1.0, 1.0, *edges, *nothing, masses[:, 0], 0.0)
+    outcome = Outcome(np.empty((0, 2)), np.empty(0), 0, 0, 0, "infeasible", np.inf, 1, 0, (doubt,))
+    none = np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
+    goal = Goal(np.array([1, 0, 0]), True, 1, *none)
+    return outcome, DoubtfulRows(points, masses, PLAIN), goal
+
+
+def test_cells_beside_a_box_that_lacks_a_line_are_not_believed():
+    outcome, rows, goal = box_without_a_line()
+    walk = ExactWalk(outcome.doubts[0])
+    (cell,) = map(walk.placed, walk.cells(10, 1))
+    assert (cell.masses, AcceptedSet.of_cell(cell, rows).masses) == ((1, 0, 0), (2, 1, 0))
+    found = settled(outcome, rows, goal)
+    assert (found.id, found.ood, found.loss, found.status) == (1, 0, 0, "optimal")
+    assert (rows.scores @ found.weights[0] <= found.v[0]).tolist() == [True, False]
+
+
+def test_a_box_that_lacks_a_line_is_unresolved_where_steps_do_not_suffice(monkeypatch):
+    outcome, rows, goal = box_without_a_line()
+    monkeypatch.setattr(exact_walk, "_STEPS", 2)  # both edges
+    found = settled(outcome, rows, goal)
+    assert (found.status, found.unresolved, found.lower_bound) == ("infeasible", 1, 0.0)
+
+
+def test_weights_without_all_their_digits_are_exact():
+    # 3/2 of the smallest float rounds to twice as much, and then the first row has the larger value.
+    smallest = Fraction(2) ** -1074
+    rows = DoubtfulRows(np.array([[0, 2.0**1000], [1.75 * 2.0**-74, 0]]), np.ones((3, 2)), PLAIN)
+    doubt = Doubt(0, 1.0, 1.0, *[(0.0, 1.0)] * 3, rows.scores, rows.masses.T, np.zeros(3), 0.0)
+    cell = ExactCell((1, 1, 1), doubt, smallest * 3 / 2, Fraction(13, 8) / 2**74)
+    assert AcceptedSet.of_cell(cell, rows).inside.tolist() == [True, False]
 
 
 def test_a_walk_ends_after_so_many_steps():

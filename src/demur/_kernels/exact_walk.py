@@ -35,7 +35,10 @@ _FROM_THE_MIDDLE = sorted(range(1, _PARTS), key=lambda k: abs(2 * k - _PARTS))
 _NEIGHBOURS = 12
 # Steps of all exact walks through boxes together; each takes some microseconds.
 _STEPS = 400_000
+# Rows that are looked at in the time of a step, where all of them are.
+_ROWS_OF_A_STEP = 100
 _TINY = float(np.finfo(np.float64).tiny)
+_SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 
 
 class DoubtfulRows(NamedTuple):
@@ -80,20 +83,33 @@ def is_certain(weights: _Floats, v: float, x: _Floats, y: _Floats) -> bool:
 
 
 def settled(outcome: Outcome, rows: DoubtfulRows, goal: Goal) -> Outcome:
-    """Return what a search found after its doubts were looked at exactly."""
+    """Return what a search found after its doubts were looked at exactly.
+
+    Boxes that were cut are larger than their parts of the whole by rounding errors, so that no cell
+    is lost between them; what passes beside the whole may cross there, unknown to the box. Where
+    that makes a difference to the best cells, such a box is walked through again with all lines.
+    """
     goal = goal.of_some_id()
     unresolved, bound = outcome.unresolved, outcome.lower_bound
+    steps, found = _STEPS, outcome
     cells: list[ExactCell] = []
-    steps = _STEPS
-    for doubt in sorted(outcome.doubts, key=lambda doubt: doubt.merit):
-        walk = ExactWalk(doubt)
-        seen = walk.cells(steps, goal.min_id)
-        steps -= walk.steps
-        if seen is None:
-            unresolved, bound = unresolved + 1, min(bound, doubt.merit)
-        else:
-            cells += map(walk.placed, _worth(seen, outcome, goal))
-    found = _best_of(outcome._replace(lower_bound=bound), cells, rows, goal)
+    doubts = sorted(outcome.doubts, key=lambda doubt: doubt.merit)
+    while doubts:
+        for doubt in doubts:
+            seen = None
+            if len(doubt.points) <= steps:
+                walk = ExactWalk(doubt)
+                seen = walk.cells(steps, goal.min_id)
+                steps -= walk.steps
+            if seen is None:
+                unresolved, bound = unresolved + 1, min(bound, doubt.merit)
+            else:
+                cells += map(walk.placed, _worth(seen, outcome, goal))
+        found, wrong = _best_of(outcome._replace(lower_bound=bound), cells, rows, goal)
+        gone = {id(doubt) for doubt in wrong}
+        cells = [cell for cell in cells if id(cell.doubt) not in gone]
+        steps -= len(wrong) * (len(rows.scores) // _ROWS_OF_A_STEP)
+        doubts = [with_all_lines(doubt, rows) if steps >= 0 else doubt for doubt in wrong]
     # Boxes that were given up are bounded by what crosses them, which may be less than nothing.
     bound = max(found.lower_bound, _least(rows.masses, goal))
     status = found.status
@@ -152,8 +168,13 @@ def _worth(cells: list[_Seen], outcome: Outcome, goal: Goal) -> list[_Seen]:
     return [cells[k] for k in kept]
 
 
-def _best_of(outcome: Outcome, cells: list[ExactCell], rows: DoubtfulRows, goal: Goal) -> Outcome:
-    """Return the best of what was found and of cells, and the masses that no rule was found for."""
+def _best_of(
+    outcome: Outcome, cells: list[ExactCell], rows: DoubtfulRows, goal: Goal
+) -> tuple[Outcome, list[Doubt]]:
+    """Return the best of what was found and of cells, and the masses that no rule was found for.
+
+    Or else the boxes of cells that would be among the best but accept other masses.
+    """
     masses = np.array([cell.masses for cell in cells], np.int64).reshape(-1, len(rows.masses)).T
     left = np.arange(len(cells))
     lost: dict[tuple[int, int, int], float] = {}
@@ -168,27 +189,67 @@ def _best_of(outcome: Outcome, cells: list[ExactCell], rows: DoubtfulRows, goal:
         if winners[-1] == len(left):
             break
         best = masses[:, left[winners[0]]]
-        line = _rule_of([cells[k] for k in left[winners]], rows)
+        line, wrong = _rule_of([cells[k] for k in left[winners]], rows)
         if line is not None:
             found = _with_rule(outcome, line, best, goal)
             break
+        if wrong:
+            return outcome, wrong
         lost[_totals(best, goal)] = _value(best, goal)
         left = np.delete(left, winners)
     bound = min([outcome.lower_bound, found.lower_bound, *lost.values()])
-    return found._replace(lost=tuple(lost), lower_bound=bound)
+    return found._replace(lost=tuple(lost), lower_bound=bound), []
 
 
-def _rule_of(cells: list[ExactCell], rows: DoubtfulRows) -> _Floats | None:
-    """Return weights and threshold of a float64 rule with the accepted set of one of the cells."""
+def _rule_of(
+    cells: list[ExactCell], rows: DoubtfulRows
+) -> tuple[_Floats | None, list[Doubt]]:
+    """Return weights and threshold of a float64 rule with the accepted set of one of the cells.
+
+    Also the boxes of those that accept other masses than their boxes say.
+    """
     tried: set[bytes] = set()
+    wrong: dict[int, Doubt] = {}
     for cell in cells:
+        if id(cell.doubt) in wrong:
+            continue
         accepted = AcceptedSet.of_cell(cell, rows)
-        if accepted.key not in tried:
+        if accepted.masses != cell.masses:
+            wrong[id(cell.doubt)] = cell.doubt
+        elif accepted.key not in tried:
             tried.add(accepted.key)
             line = accepted.rule()
             if line is not None:
-                return line
-    return None
+                return line, []
+    return None, list(wrong.values())
+
+
+def with_all_lines(doubt: Doubt, rows: DoubtfulRows) -> Doubt:
+    """Return a box with the lines of all rows that cross it, and the masses of those below."""
+    points = rows.frame.points(rows.scores)
+    p, q = points[:, doubt.still], points[:, 1 - doubt.still]
+    below, above = np.ones(len(points), bool), np.ones(len(points), bool)
+    for t, low, high in zip(doubt.t, doubt.low, doubt.high, strict=True):
+        below &= _at_most(doubt, t, low, p, q)
+        above &= ~_at_most(doubt, t, high, p, q)
+    crossing = ~(below | above)
+    return doubt._replace(
+        points=points[crossing],
+        masses=rows.masses[:, crossing].T,
+        below=rows.masses[:, below].sum(axis=1),
+    )
+
+
+def _at_most(doubt: Doubt, t: float, edge: float, p: _Floats, q: _Floats) -> _Bools:
+    """Return which lines have a value at t that is no larger than one on an edge."""
+    weights = Fraction(doubt.unit), Fraction(t) * Fraction(doubt.step)
+    values, error = _weighted(weights, p, q)
+    found: _Bools = values <= edge
+    if abs(edge) < np.inf:
+        close = np.abs(values - edge) <= error + DOUBT * abs(edge)
+        for i in np.flatnonzero(close).tolist():
+            found[i] = _exactly(weights, p[i], q[i]) <= edge
+    return found
 
 
 def _with_rule(outcome: Outcome, line: _Floats, masses: _Ints, goal: Goal) -> Outcome:
@@ -366,6 +427,11 @@ class AcceptedSet:
         return cls(_weigh(weights, rows.scores) <= v, np.copysign(1.0, weights), rows)
 
     @property
+    def masses(self) -> tuple[int, ...]:
+        """What is accepted."""
+        return tuple(self._rows.masses[:, self.inside].sum(axis=1).tolist())
+
+    @property
     def key(self) -> bytes:
         """What tells it from others."""
         return self.inside.tobytes() + self._signs.tobytes()
@@ -452,17 +518,30 @@ class AcceptedSet:
 
     def _values(self, along: _Direction) -> tuple[_Floats, _Floats]:
         """Return the values of all rows, and by how much they may be off."""
-        p, q = (_nearest(weight) for weight in along)
-        with np.errstate(over="ignore"):
-            a, b = p * self._points[:, 0], q * self._points[:, 1]
-            return a + b, DOUBT * (np.abs(a) + np.abs(b)) + _TINY
+        return _weighted(along, *self._points.T)
 
     def _value(self, along: _Direction, row: int) -> Fraction:
-        x, y = self._points[row].tolist()
-        return along[0] * Fraction(x) + along[1] * Fraction(y)
+        return _exactly(along, *self._points[row])
 
 
 _Direction = tuple[Fraction, Fraction]
+
+
+def _weighted(weights: _Direction, x: _Floats, y: _Floats) -> tuple[_Floats, _Floats]:
+    """Return weighted sums, and by how much they may be off."""
+    p, q = (_nearest(weight) for weight in weights)
+    with np.errstate(over="ignore"):
+        a, b = p * x, q * y
+        error = DOUBT * (np.abs(a) + np.abs(b)) + _TINY
+    # Weights that are so small have fewer digits, or none.
+    for weight, scores in ((p, x), (q, y)):
+        if abs(weight) < _TINY:
+            error += _SMALLEST * np.abs(scores)
+    return a + b, error
+
+
+def _exactly(weights: _Direction, x: float, y: float) -> Fraction:
+    return weights[0] * Fraction(float(x)) + weights[1] * Fraction(float(y))
 
 
 def _nearest(value: Fraction) -> float:
