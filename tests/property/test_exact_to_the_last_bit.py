@@ -291,9 +291,9 @@ def test_scores_far_beyond_the_middle_ones_do_not_overflow(monkeypatch):
 
 
 def test_cells_beside_their_box_are_not_believed(monkeypatch):
-    # Some lines are 200 decades beyond the others: a box that was cut reaches by their rounding errors
-    # beyond the box it is a part of, across lines that it does not know. A set with masses 5, 2, 2
-    # seemed to be there, of a rule that accepts 8, 2, 4.
+    # Some lines are 200 decades beyond the others: a box that was cut reaches by their rounding
+    # errors beyond the box it is a part of, across lines that it does not know. A set with masses
+    # 5, 2, 2 seemed to be there, of a rule that accepts 8, 2, 4.
     id_ = [[2, -1e231], [0, 2], [0, 0], [0, 3], [1, 2], [0, 1], [1, 0], [1, 1e25], [1, 3], [2, 3]]
     ood = [[-1e221, 1], [3, 3], [3, -1e275], [1, -1e243], [2, 0]]
     losses = [1, 0, 1, 0, 0, 0, 1, 1, 1, 0]

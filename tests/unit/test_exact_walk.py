@@ -134,7 +134,7 @@ def test_a_box_that_lacks_a_line_is_unresolved_where_steps_do_not_suffice(monkey
 
 
 def test_weights_without_all_their_digits_are_exact():
-    # 3/2 of the smallest float rounds to twice as much, and then the first row has the larger value.
+    # 3/2 of the smallest float rounds to twice as much: then the first row has the larger value.
     smallest = Fraction(2) ** -1074
     rows = DoubtfulRows(np.array([[0, 2.0**1000], [1.75 * 2.0**-74, 0]]), np.ones((3, 2)), PLAIN)
     doubt = Doubt(0, 1.0, 1.0, *[(0.0, 1.0)] * 3, rows.scores, rows.masses.T, np.zeros(3), 0.0)

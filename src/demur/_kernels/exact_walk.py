@@ -201,9 +201,7 @@ def _best_of(
     return found._replace(lost=tuple(lost), lower_bound=bound), []
 
 
-def _rule_of(
-    cells: list[ExactCell], rows: DoubtfulRows
-) -> tuple[_Floats | None, list[Doubt]]:
+def _rule_of(cells: list[ExactCell], rows: DoubtfulRows) -> tuple[_Floats | None, list[Doubt]]:
     """Return weights and threshold of a float64 rule with the accepted set of one of the cells.
 
     Also the boxes of those that accept other masses than their boxes say.
