@@ -250,3 +250,37 @@ def test_weights_are_no_counts_but_have_an_error_too():
     exact, area = dm.metrics.auroc(sample, exact=True), dm.metrics.auroc(sample)
     assert area.lower - 1e-12 <= exact <= area.upper + 1e-12
     assert area.error <= 2e-4
+
+
+def large_sample(rng):
+    """Return some thousand rows: scores as they are, rounded or over decades, weights or not."""
+    n_id, n_ood = (int(n) for n in rng.integers(500, 3000, 2))
+    scores = rng.normal(size=(n_id + n_ood, 2))
+    scores[n_id:] += 0.8
+    kind = rng.integers(3)
+    scores = scores.round(int(rng.integers(1, 4))) if kind == 0 else scores
+    scores = np.exp(2 * scores) if kind == 1 else scores
+    wrong = rng.random(n_id) < 1 / (1 + np.exp(2 - scores[:n_id].sum(axis=1).clip(-9, 9)))
+    loss = wrong * rng.choice([1.0, 0.7]) if rng.random() < 0.5 else rng.exponential(0.05 + wrong)
+    weight = rng.integers(1, 4, n_id).astype(float) if rng.random() < 0.3 else None
+    return dm.Sample(scores[:n_id], loss, scores[n_id:], id_weight=weight)
+
+
+@needs_compiled
+@pytest.mark.parametrize("seed", range(CASES // 5))
+def test_cells_of_large_frontiers_are_what_tune_finds(seed):
+    rng = np.random.default_rng(seed)
+    prepared = prepare(large_sample(rng))
+    directions = str(rng.choice(["nonneg", "real", "paper", "circle"]))
+    levels = [k / 100 for k in range(101)]
+    found = dm.frontier(prepared, min_tpr=levels, max_fpr=levels, directions=directions)
+    for row, column in rng.integers(0, 101, (20, 2)):
+        model = dm.TprFprModel(levels[row], levels[column])
+        try:
+            point = dm.tune(prepared, model, directions=directions).point
+        except dm.InfeasibleError:
+            assert np.isnan(found.selective_risk[row, column])
+            continue
+        assert found.accepted_id[row, column] == point.accepted_id
+        assert found.accepted_ood[row, column] == point.accepted_ood
+        assert found.accepted_loss[row, column] == point.accepted_loss

@@ -159,24 +159,31 @@ static RiskBound bound_risk(const Frontier *f, const Shares *shares, double id, 
     return e;
 }
 
+/* What is certain and what crosses in a box; without classes that tells all. */
+typedef struct {
+    Accepted certain;
+    int64_t id, loss;
+    const Shares *shares; /* or NULL */
+} Contents;
+
 /* Whether a box whose F is about zero cannot win: F is positive, or zero for certain with less
  * ID or no less OOD mass. Where all crossing ID is needed, and with whole numbers of losses per ID
  * mass, F is found in integers. */
-static int loses_tie(const Search *s, const Box *box, const int64_t *sums, const RiskBound *e,
-                     int64_t required, Accepted best)
+static int loses_tie(const Search *s, const Contents *box, const RiskBound *e, int64_t required,
+                     Accepted best)
 {
     int64_t unit = s->tree->unit[UNIT_LOSS];
-    Accepted a = accepted_by(sums, s->tree->sets);
-    if (required == a.id + box->crossing.id) {
-        Accepted all = {required, a.ood, a.loss + box->crossing.loss};
+    Accepted a = box->certain;
+    if (required == a.id + box->id) {
+        Accepted all = {required, a.ood, a.loss + box->loss};
         return compare_risks(all, best) >= 0;
     }
     if (e->slack > 0) {
         if (!s->simple || s->tree->unit[UNIT_ID] > 1) return 0;
         int lossy_pays = wide_compare(wide_product(unit, best.id), wide(best.loss)) <= 0;
-        int64_t lossy = lossy_pays || unit == 0 ? 0 : box->crossing.loss / unit;
-        int64_t id = a.id + box->crossing.id - lossy, need = required > id ? required - id : 0;
-        Wide crossing = lossy_pays ? wide(box->crossing.loss) : wide_product(need, unit);
+        int64_t lossy = lossy_pays || unit == 0 ? 0 : box->loss / unit;
+        int64_t id = a.id + box->id - lossy, need = required > id ? required - id : 0;
+        Wide crossing = lossy_pays ? wide(box->loss) : wide_product(need, unit);
         Wide left = wide_times(wide_sum(wide(a.loss), crossing), best.id);
         int sign = wide_compare(left, wide_product(best.loss, id + need));
         if (sign) return sign > 0;
@@ -195,15 +202,15 @@ static int rival_column(const Frontier *f, int64_t ood)
 }
 
 /* The bound where losses are regular, of clean and lossy crossing ID. */
-static RiskBound bound_regular(const Frontier *f, const Box *box, double id, double loss, double r,
-                               double required)
+static RiskBound bound_regular(const Frontier *f, const Contents *box, double r, double required)
 {
-    double price = f->high[1], lossy = price > 0 ? (double)box->crossing.loss / price : 0;
-    double most = id + ((double)box->crossing.id - lossy), added = 0;
+    double id = (double)box->certain.id, loss = (double)box->certain.loss, price = f->high[1];
+    double lossy = price > 0 ? (double)box->loss / price : 0;
+    double most = id + ((double)box->id - lossy), added = 0;
     RiskBound e = {0, 0, most, 0};
     if (price <= r) {
-        e.most_id = id + (double)box->crossing.id;
-        added = (double)box->crossing.loss;
+        e.most_id = id + (double)box->id;
+        added = (double)box->loss;
     } else if (required > most) {
         double need = required - most < lossy ? required - most : lossy;
         e.most_id += need;
@@ -215,38 +222,27 @@ static RiskBound bound_regular(const Frontier *f, const Box *box, double id, dou
     return e;
 }
 
-static Accepted certain_of(const Search *s, const int64_t *sums)
-{
-    Accepted certain = {sums[ID], sums[FIRST_OOD], sums[LOSS]};
-    return s->tree->sets == 1 ? certain : accepted_by(sums, s->tree->sets);
-}
-
-static int judge_frontier(Search *s, Box *box, const int64_t *sums)
+/* Judge a box by what it has to beat from a row down, in the column of its OOD mass. */
+static int judge_rows(const Search *s, const Contents *box, int row, int column, double gap,
+                      double *merit)
 {
     const Frontier *f = s->frontier;
-    Accepted certain = certain_of(s, sums);
-    int first = surface_column(f, certain.ood), verdict = HOPELESS;
-    int column = f->ood_gap ? rival_column(f, certain.ood) : first;
-    int row = surface_row(f, certain.id + box->crossing.id);
-    double gap = s->stage < STAGES ? gap_of_stage[s->stage] : 0;
-    if (first == f->columns || certain.id + box->crossing.id < 1) return HOPELESS;
-    Shares shares;
-    if (f->class_of) shares = shares_of(s, sums);
+    int verdict = HOPELESS;
     for (; row >= 0; row--) {
         int64_t at = (int64_t)row * f->columns + column;
-        box->merit = -HUGE_VAL;
+        *merit = -HUGE_VAL;
         if (f->best[at].id == 0) return PROMISING;
         double r = f->risk[at] - f->risk_gap, required = (double)f->id.level[row];
         if (r < 0) break;
-        double id = (double)certain.id, loss = (double)certain.loss;
-        RiskBound e = f->class_of ? bound_risk(f, &shares, id, loss, r, required)
-                                  : bound_regular(f, box, id, loss, r, required);
-        box->merit = e.lower;
+        RiskBound e = box->shares ? bound_risk(f, box->shares, (double)box->certain.id,
+                                               (double)box->certain.loss, r, required)
+                                  : bound_regular(f, box, r, required);
+        *merit = e.lower;
         /* The gap is measured on the losses that the best set would have. */
         if (e.lower < -e.slack - gap * r * e.most_id) return PROMISING;
         if (e.lower < -e.slack ||
             (e.lower <= e.slack && f->risk_gap == 0 &&
-             !loses_tie(s, box, sums, &e, f->id.level[row], f->best[at]))) {
+             !loses_tie(s, box, &e, f->id.level[row], f->best[at]))) {
             if (gap == 0) return PROMISING;
             verdict = PUT_OFF;
         }
@@ -256,30 +252,109 @@ static int judge_frontier(Search *s, Box *box, const int64_t *sums)
     return verdict;
 }
 
+static int judge_frontier(Search *s, Box *box, const int64_t *sums)
+{
+    const Frontier *f = s->frontier;
+    Contents contents = {accepted_by(sums, s->tree->sets), box->crossing.id, box->crossing.loss, NULL};
+    int64_t ood = contents.certain.ood, most = contents.certain.id + contents.id;
+    double gap = s->stage < STAGES ? gap_of_stage[s->stage] : 0;
+    if (most < 1 || surface_column(f, ood) == f->columns) return HOPELESS;
+    Shares shares;
+    if (f->class_of) {
+        shares = shares_of(s, sums);
+        contents.shares = &shares;
+    }
+    return judge_rows(s, &contents, surface_row(f, most), rival_column(f, ood), gap, &box->merit);
+}
+
 /* The highest risk that sets of a box may have to beat, infinite for any. */
 static double highest_risk(Search *s, const Box *box, const int64_t *sums)
 {
     const Frontier *f = s->frontier;
-    Accepted certain = certain_of(s, sums);
+    Accepted certain = accepted_by(sums, s->tree->sets);
     int row = surface_row(f, certain.id + box->crossing.id), column = rival_column(f, certain.ood);
     if (row < 0 || column == f->columns) return HUGE_VAL;
     return f->risk[(int64_t)row * f->columns + column];
 }
 
-/* Judge a part of a mesh by how much accepting what crosses it can gain. The rows further down ask
- * for less risk, so that it gains no more there. */
-static int glance_at_box(Search *s, Box *box, const int64_t *sums)
+/* Where bands stand on the surface. From one to the next there is no less certain OOD, and no less
+ * ID that is certain or crosses. */
+typedef struct {
+    int row, rival, hopeless;
+    double r, required; /* the risk to beat and the ID mass for it */
+    double steep;       /* more loss per ID mass than this is plainly too much, where losses are
+                           regular and the lossy crossing ID is neither worth taking nor needed */
+    int64_t id, ood;    /* from this ID mass on, and beyond this OOD mass, it is another cell */
+} Standing;
+
+static void stand_at(const Frontier *f, int64_t id, int64_t ood, Standing *at)
+{
+    const int column = surface_column(f, ood);
+    at->row = surface_row(f, id);
+    at->id = at->row + 1 < f->rows ? f->id.level[at->row + 1] : INT64_MAX;
+    at->ood = column < f->columns ? f->ood.level[column] : INT64_MAX;
+    at->hopeless = at->row < 0 || column == f->columns;
+    if (at->hopeless) return;
+    at->rival = f->ood_gap ? rival_column(f, ood) : column;
+    at->r = f->risk[(int64_t)at->row * f->columns + at->rival] - f->risk_gap;
+    at->required = (double)f->id.level[at->row];
+    at->steep = f->high[1] > at->r ? at->r * (1 + 4 * BOUND_ROUNDING) : HUGE_VAL;
+    at->hopeless = at->r < 0;
+    /* What is known for more OOD mass differs within a cell. */
+    if (f->ood_gap) at->ood = ood;
+}
+
+/* Judge a band where losses are regular. */
+static double glance_at_masses(const Search *s, const Bands *bands, int k, const Standing *at)
+{
+    const Tally *certain = bands->certain + k, *possible = bands->possible + k;
+    const Accepted *ground = &bands->ground;
+    Contents band = {.certain = {ground->id + (int64_t)(certain->mass & ID_BITS),
+                                  ground->ood + (int64_t)(certain->mass >> OOD_SHIFT),
+                                  ground->loss + (int64_t)certain->loss},
+                      .id = (int64_t)((possible->mass - certain->mass) & ID_BITS),
+                      .loss = (int64_t)(possible->worth - certain->worth)};
+    double merit = HUGE_VAL;
+    if (band.certain.id + band.id < 1) return HUGE_VAL;
+    int verdict = judge_rows(s, &band, at->row, at->rival, 0, &merit);
+    return verdict == HOPELESS ? HUGE_VAL : merit;
+}
+
+/* Judge a band by how much accepting what crosses it can gain at a level. What that gains at less
+ * risk is at most in proportion. The rows further down ask for less risk. */
+static double glance_at_worth(double id, double loss, double worth, double r, double level)
+{
+    if (r == HUGE_VAL || level == HUGE_VAL) return -HUGE_VAL;
+    if (r < level) worth *= r / level;
+    double lower = loss - r * id - worth;
+    return lower > 2 * BOUND_ROUNDING * (loss + r * id + worth) ? HUGE_VAL : lower;
+}
+
+static void glance_at_bands(Search *s, const Bands *bands)
 {
     const Frontier *f = s->frontier;
-    Accepted certain = certain_of(s, sums);
-    double id = (double)certain.id, most = (double)certain.loss;
-    int row = surface_row(f, certain.id + box->crossing.id);
-    if (row < 0 || surface_column(f, certain.ood) == f->columns) return HOPELESS;
-    double r = highest_risk(s, box, sums) - f->risk_gap;
-    if (r < 0) return HOPELESS;
-    box->merit = most - r * id - (double)box->crossing.loss;
-    most += r * id + (double)box->crossing.loss;
-    return box->merit > BOUND_ROUNDING * most ? HOPELESS : PROMISING;
+    const Accepted ground = bands->ground;
+    const double price = f->high[1];
+    const int plain = price == 1 || price == 0;
+    Standing at = {.id = 0, .ood = -1};
+    for (int k = 0; k < bands->count; k++) {
+        const Tally *certain = bands->certain + k, *possible = bands->possible + k;
+        const int64_t most_id = ground.id + (int64_t)(possible->mass & ID_BITS);
+        const int64_t ood = ground.ood + (int64_t)(certain->mass >> OOD_SHIFT);
+        if (most_id >= at.id || ood > at.ood) stand_at(f, most_id, ood, &at);
+        bands->merit[k] = HUGE_VAL;
+        if (at.hopeless) continue;
+        double loss = (double)(ground.loss + (int64_t)certain->loss);
+        double worth = (double)(int64_t)(possible->worth - certain->worth);
+        if (f->class_of) {
+            double id = (double)(ground.id + (int64_t)(certain->mass & ID_BITS));
+            bands->merit[k] = glance_at_worth(id, loss, worth, at.r, bands->level);
+            continue;
+        }
+        double most = (double)most_id - (plain ? worth : worth / price);
+        if (loss > at.steep * most && at.required <= most) continue;
+        bands->merit[k] = glance_at_masses(s, bands, k, &at);
+    }
 }
 
 static double price_of(const int64_t *mass) { return (double)mass[LOSS] / (double)mass[ID]; }
@@ -370,15 +445,40 @@ static int explore_coarse_to_fine(Search *s, Frontier *f, const int64_t *quarter
 }
 
 /* Let small boxes be cut into many parts. */
-static int use_layers(Search *s, const Frontier *f)
+static int use_mesh(Search *s)
 {
     const int64_t *sums = s->tree->sums;
     if (s->row_size > MOST_OF_A_ROW || s->tree->width != FIRST_OOD + 1) return 0;
     if (sums[ID] >= MOST_MASS || sums[FIRST_OOD] >= MOST_MASS) return 0;
-    s->layer = make_layers();
+    s->mesh = make_mesh();
     s->highest = highest_risk;
-    s->glance = f->class_of ? glance_at_box : judge_frontier;
-    return s->layer ? 0 : -1;
+    s->glance = glance_at_bands;
+    s->wary = s->tree->framed;
+    return s->mesh ? 0 : -1;
+}
+
+static int explore_all(Search *s, Frontier *f, const int64_t *quarter, int quarters)
+{
+    if (try_directions(s, quarter, quarters)) return -1;
+    if (s->tree->unit[UNIT_LOSS] == 0) return explore_coarse_to_fine(s, f, quarter, quarters);
+    return explore_in_stages(s, quarter, quarters);
+}
+
+/* Whether the half-planes accept what they were taken for. */
+static int all_true(const Search *s, const Frontier *f)
+{
+    const int64_t cells = (int64_t)f->rows * f->columns;
+    int64_t row[FIRST_OOD + 1];
+    for (int64_t k = 0; k < cells; k++) {
+        const Accepted a = f->best[k];
+        if (a.id == 0) continue;
+        if (k % f->columns && f->v[k] == f->v[k - 1] && f->weight[2 * k] == f->weight[2 * k - 2] &&
+            f->weight[2 * k + 1] == f->weight[2 * k - 1])
+            continue;
+        count_half_plane(s->tree, f->weight + 2 * k, f->v[k], row);
+        if (row[ID] != a.id || row[LOSS] != a.loss || row[FIRST_OOD] != a.ood) return 0;
+    }
+    return 1;
 }
 
 /* `s` must have been opened after the classes were set. */
@@ -406,7 +506,13 @@ int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters
     f->columns = f->ood.count;
     index_levels(&f->id, s->tree->sums[ID]);
     index_levels(&f->ood, accepted_by(s->tree->sums, s->tree->sets).ood);
-    if (search_open(s) || use_layers(s, f) || try_directions(s, quarter, quarters)) return -1;
-    if (s->tree->unit[UNIT_LOSS] == 0) return explore_coarse_to_fine(s, f, quarter, quarters);
-    return explore_in_stages(s, quarter, quarters);
+    if (search_open(s) || use_mesh(s) || explore_all(s, f, quarter, quarters)) return -1;
+    if (!s->mesh || s->wary || all_true(s, f)) return 0;
+    /* Rounding has put a chord on the other side of a point: nothing can be relied on. */
+    s->wary = 1;
+    for (int64_t k = 0; k < (int64_t)f->rows * f->columns; k++) {
+        f->best[k].id = 0;
+        f->risk[k] = HUGE_VAL;
+    }
+    return explore_all(s, f, quarter, quarters);
 }

@@ -201,6 +201,17 @@ static int take_verified(Search *s, const Chart *chart, double t, double v, cons
     return 1;
 }
 
+void take_half_plane(Search *s, const Chart *chart, double t, double v, const int64_t *sums)
+{
+    double weight[2];
+    if (s->wary) {
+        take_verified(s, chart, t, v, sums, NULL, NULL);
+        return;
+    }
+    weigh_scores(s->tree, chart, t, weight, &v);
+    s->take(s, sums, weight, v);
+}
+
 /* Cut off the part of [t[0], t[1]] where the linear function with these end values is negative.
  * Zeros are measured from t[0], the end at which floats are denser: taken off t[1], one close to
  * t[0] could land before it, where the lines are in another order. */

@@ -1,10 +1,18 @@
-/* Cutting a box that a few hundred points cross into many parts at once.
+/* Cutting a box that a few thousand points cross into many parts at once.
  *
  * A frontier has something to find all over the dual plane, so that most of its boxes are small,
- * and cut again. Here a box is cut at several t and by several chords. The masses below all parts
- * and those that cross them are counted in one go, and points are listed only for parts that may
- * hold something better; these are searched at once, the best one first, as the next layer of
- * boxes. Parts take in what is within rounding of their edges, as those of a box cut in two do.
+ * and cut again. Here a box is cut into *columns* of t, and each column by many chords, which run
+ * along its lines, into *bands*. In a column a point is above some chords for certain, below
+ * others for certain, and crosses the bands between: two numbers, which are found without looking
+ * at the bands. So all masses are added up in one go, however many bands there are, and what the
+ * chords leave uncertain is little but what lines do that change places in the column.
+ *
+ * Bands that may hold something better, as far as they lie side by side, are a *window*: a box of
+ * the next round. Rounds come one after the other, and half-planes on chords are tried in each, so
+ * that what is to beat is known well before windows become small and many.
+ *
+ * Points are on a side of a chord if they are by more than rounding errors. Among whole points
+ * those within rounding errors are on both sides of it, as in boxes that are cut in two.
  */
 #include "mesh.h"
 
@@ -13,361 +21,458 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bands.h"
 #include "sides.h"
-#include "vectors.h"
 
-#define MESH_PARTS 16   /* most parts, */
-#define MOST_ROWS_OF_PARTS 8
-#define MESH_POINTS 512 /* and points that cross a box which is cut into them */
-#define SAMPLED 9       /* points looked at to choose chords */
-#define LOT 64          /* points counted together */
-#define STIFF 0.7       /* part of the points that still crosses one of the parts */
-#define LAYERS 8        /* boxes within boxes; what is further inside waits on the stack */
+#define FEWEST_COLUMNS 4
+#define FEWEST_ROWS 8           /* between the chords at an end of a column, */
+#define POINTS_OF_A_ROW 4      /* no more than have so many points, */
+#define DRIFT_OF_ROWS 2.0      /* or than lines drift apart by so many of them */
+#define DRIFT_OF_A_COLUMN 0.5  /* in heights of the zone */
+#define RESOLVED 0.25          /* of a row; larger errors make cuts useless */
+#define FEW_CROSSINGS 32        /* of lines, expected in a window that is tried as a leaf, */
+#define MOST_CROSSINGS 64       /* and seen there */
+#define MOST_WAITING ((int64_t)1 << 18) /* points of the windows of a round */
 
-enum { FLOORS, CEILINGS };
-
-/* Where parts begin and end: chord c, of which 0 is the floor and the last one the ceiling, at
- * cut j; as the floor of the parts above it, and as the ceiling of those below. */
+/* A box that waits for the next round: what lies below it, and where its points are listed. */
 typedef struct {
-    int columns, rows;
-    double t[MESH_PARTS + 1], weight[MESH_PARTS + 1];
-    double share[MESH_PARTS + 1]; /* of the way from the nearer end, which is */
-    int end[MESH_PARTS + 1];
-    Edge chord[MOST_ROWS_OF_PARTS + 1];
-    double at[2][MOST_ROWS_OF_PARTS + 1][MESH_PARTS + 1];
-} Mesh;
-
-/* ID and OOD mass are counted in one number. */
-#define OOD_SHIFT 32
+    Zone zone;
+    Accepted below;
+    uint64_t mark;
+    Tally crosses;
+    double level; /* at which the worth of that was found */
+    double merit;
+    int64_t first;
+    int32_t count;
+} Window;
 
 typedef struct {
-    uint64_t below, below_loss, crosses, crosses_worth;
-} Count;
+    Window *window;
+    int64_t count, room;
+    Items points; /* numbers of points of the mesh */
+} Round;
 
-typedef struct {
-    int count; /* filled up to a multiple of LANES */
-    double base[LOT], moving[LOT];
-    uint64_t mass[LOT], loss[LOT], mark[LOT], worth[LOT];
-} Lot;
-
-/* A box, its points, and the parts it is cut into. */
-struct Layer {
+struct Mesh {
+    /* A box and the points that cross it. */
     Box box;
+    int32_t count;
+    int32_t item[MESH_POINTS];
+    double base[MESH_POINTS], moving[MESH_POINTS];
+    Tally tally[MESH_POINTS];
+    Round round[2]; /* this one and the next */
+    Keyed *order;
+    int64_t order_room;
+
+    /* The window at hand, and its points. */
+    const Window *window;
     double level; /* all that has to be beaten in it is at most this */
-    int64_t sums[MOST_OF_A_ROW], count;
-    int32_t item[MESH_POINTS + 1];
-    Mesh mesh;
-    Lot lot[MESH_POINTS / LOT];
-    Count part[MESH_PARTS];
+    int32_t near;
+    double near_base[MESH_POINTS + LANES], near_moving[MESH_POINTS + LANES];
+    Tally near_tally[MESH_POINTS];
+    Cuts cuts;
+    Places places[2];                           /* at the ends of a column */
+    int32_t from[MESH_POINTS + LANES], to[MESH_POINTS + LANES]; /* bands that points cross */
+    Tally possible[MOST_BANDS + 1], certain[MOST_BANDS + 1];
+    double merit[MOST_BANDS + 1];
 };
 
-static void sort_sample(double *a, int n)
+/* Values of floor and ceiling at a cut; see cut_in_t. */
+static void cut_zone(const Zone *zone, int whole, int j, Cuts *cuts)
 {
-    for (int i = 1; i < n; i++) {
-        double moving = a[i];
-        int j = i;
-        for (; j > 0 && a[j - 1] > moving; j--) a[j] = a[j - 1];
-        a[j] = moving;
+    const Edge *edge[2] = {&zone->floor, &zone->ceiling};
+    const int last = j == cuts->columns;
+    double v[2], t = cuts->t[j];
+    for (int e = 0; e < 2; e++) {
+        v[e] = edge_at(edge[e], t);
+        const double drawn = edge[e]->v[nearer_end(edge[e], t)];
+        const double error = whole ? 0 : DBL_EPSILON * (fabs(v[e]) + 4 * fabs(v[e] - drawn));
+        v[e] += e ? error : -error;
     }
+    cuts->low[j] = j == 0 || last ? zone->low[last] : v[0];
+    cuts->high[j] = j == 0 || last ? zone->high[last] : v[1];
 }
 
-/* Values at both ends of points that do not run through the zone from edge to edge, sorted, and
- * how far slopes carry all of them apart, in heights of the zone. */
-typedef struct {
-    double at[2][SAMPLED + 1], drift;
-    int along, across;
-} Sample;
-
-static double clamped(double v, double low, double high)
+/* How far slopes carry lines from the mean of all, in heights of the zone. */
+static double drift_of(const Search *s, const Mesh *mesh)
 {
-    return v < low ? low : v > high ? high : v;
-}
-
-static Sample sample_points(const Search *s, const Box *box, const int32_t *item)
-{
-    const Zone *zone = &box->zone;
-    const Chart *chart = &s->chart[box->chart];
-    Sample sample = {.along = 0};
-    double slope[2] = {HUGE_VAL, -HUGE_VAL};
-    for (int j = 0; j < SAMPLED; j++) {
-        const int64_t i = ~item[j * (int64_t)box->count / SAMPLED];
-        double base = chart->fixed * s->tree->point[2 * i + chart->still];
-        double rate = chart->step * s->tree->point[2 * i + chart->moving], v[2];
-        slope[0] = rate < slope[0] ? rate : slope[0];
-        slope[1] = rate > slope[1] ? rate : slope[1];
-        for (int end = 0; end < 2; end++) v[end] = base + zone->t[end] * rate;
-        if ((v[0] >= zone->high[0] && v[1] <= zone->low[1]) ||
-            (v[0] <= zone->low[0] && v[1] >= zone->high[1])) {
-            sample.across++;
-            continue;
-        }
-        for (int end = 0; end < 2; end++)
-            sample.at[end][sample.along] = clamped(v[end], zone->low[end], zone->high[end]);
-        sample.along++;
-    }
+    const Zone *zone = &mesh->window->zone;
+    const int stride = mesh->near / SAMPLED + 1;
+    double sum = 0, apart = 0;
+    int n = 0;
+    for (int k = 0; k < mesh->near; k += stride, n++) sum += mesh->near_moving[k];
+    for (int k = 0; k < mesh->near; k += stride) apart += fabs(mesh->near_moving[k] - sum / n);
     double height = (zone->high[0] - zone->low[0] + zone->high[1] - zone->low[1]) / 2;
-    sample.drift = (slope[1] - slope[0]) * (zone->t[1] - zone->t[0]) / height;
+    double step = fabs(s->chart[mesh->box.chart].step);
+    return step * (apart / n) * (zone->t[1] - zone->t[0]) / height;
+}
+
+/* Whether rows are higher than rounding errors, at the end where they are highest. */
+static int resolved(const Zone *zone, int rows)
+{
     for (int end = 0; end < 2; end++) {
-        sort_sample(sample.at[end], sample.along);
-        sample.at[end][sample.along] = zone->high[end];
+        double size = fmax(fabs(zone->low[end]), fabs(zone->high[end]));
+        if (RESOLVED * (zone->high[end] - zone->low[end]) > TOLERANCE * 2 * size * rows) return 1;
     }
-    return sample;
-}
-
-/* Put chords through the zone beside sampled points; returns the number of rows they part. */
-static int choose_chords(const Search *s, const Zone *zone, const Sample *sample, int rows,
-                         Mesh *mesh)
-{
-    int found = 0;
-    mesh->chord[0] = zone->floor;
-    for (int c = 1; c < rows; c++) {
-        int k = c * sample->along / rows;
-        Edge chord = {{zone->t[0], zone->t[1]}, {sample->at[0][k], sample->at[1][k]}};
-        for (int end = 0; end < 2; end++)
-            if (!s->tree->whole && zone->t[end] > 0)
-                chord.v[end] += 0.031415926 * (sample->at[end][k + 1] - sample->at[end][k]);
-        const double *last = found ? mesh->chord[found].v : zone->low;
-        int above = chord.v[0] > last[0] || chord.v[1] > last[1];
-        if (above && (chord.v[0] < zone->high[0] || chord.v[1] < zone->high[1]))
-            mesh->chord[++found] = chord;
-    }
-    mesh->chord[++found] = zone->ceiling;
-    return found;
-}
-
-/* Values of a chord between the ends of the zone; see cut_in_t. */
-static void place_chord(Mesh *mesh, int c, int whole)
-{
-    const Edge *chord = mesh->chord + c;
-    const int inner = c > 0 && c < mesh->rows;
-    for (int j = 1; j < mesh->columns; j++) {
-        int end = inner ? mesh->end[j] : nearer_end(chord, mesh->t[j]);
-        double v = inner ? chord->v[end] + (chord->v[1 - end] - chord->v[end]) * mesh->share[j]
-                         : edge_at(chord, mesh->t[j]);
-        double error = whole ? 0 : DBL_EPSILON * (fabs(v) + 4 * fabs(v - chord->v[end]));
-        mesh->at[FLOORS][c][j] = v - error;
-        mesh->at[CEILINGS][c][j] = v + error;
-    }
-}
-
-/* All chords but floor and ceiling are drawn from end to end of the zone, so that they are cut at
- * the same shares of their lengths. */
-static void place_chords(const Zone *zone, int whole, Mesh *mesh)
-{
-    const int last = mesh->columns;
-    for (int j = 1; j < last; j++) {
-        int end = mesh->end[j] = mesh->t[j] - zone->t[0] > zone->t[1] - mesh->t[j];
-        mesh->share[j] = (mesh->t[j] - zone->t[end]) / (zone->t[1 - end] - zone->t[end]);
-    }
-    for (int c = 0; c <= mesh->rows; c++) {
-        const double *v = c == 0 ? zone->low : c == mesh->rows ? zone->high : mesh->chord[c].v;
-        place_chord(mesh, c, whole);
-        for (int end = 0; end < 2; end++)
-            mesh->at[FLOORS][c][end * last] = mesh->at[CEILINGS][c][end * last] = v[end];
-    }
+    return 0;
 }
 
 /* Whether floats let the zone be cut. */
-static int choose_mesh(const Search *s, const Box *box, const int32_t *item, Mesh *mesh)
+static int choose_cuts(const Search *s, Mesh *mesh, double drift)
 {
-    const Zone *zone = &box->zone;
-    Sample sample = sample_points(s, box, item);
-    int rows = MOST_ROWS_OF_PARTS;
-    /* Parts are about as wide as slopes carry lines apart by their height. */
-    for (double drift = sample.drift; rows > 1 && drift > 1; drift /= 4) rows /= 2;
-    if (sample.across > sample.along) rows = 1;
-    mesh->columns = MESH_PARTS / rows;
-    mesh->rows = choose_chords(s, zone, &sample, rows, mesh);
-    for (int j = 0; j <= mesh->columns; j++) {
-        mesh->t[j] = zone->t[0] + (zone->t[1] - zone->t[0]) / mesh->columns * j;
-        if (j == mesh->columns) mesh->t[j] = zone->t[1];
-        mesh->weight[j] = s->chart[box->chart].step * mesh->t[j];
-        if (j > 0 && !(mesh->t[j - 1] < mesh->t[j])) return 0;
+    const Zone *zone = &mesh->window->zone;
+    Cuts *cuts = &mesh->cuts;
+    int columns = FEWEST_COLUMNS, rows = FEWEST_ROWS;
+    while (columns < MOST_COLUMNS && drift > DRIFT_OF_A_COLUMN * columns) columns *= 2;
+    while (rows < MOST_ROWS_OF_A_COLUMN && rows * POINTS_OF_A_ROW < mesh->near &&
+           rows * drift < DRIFT_OF_ROWS * columns)
+        rows *= 2;
+    cuts->columns = columns;
+    cuts->rows = rows;
+    for (int j = 0; j <= columns; j++) {
+        cuts->t[j] = zone->t[0] + (zone->t[1] - zone->t[0]) / columns * j;
+        if (j == columns) cuts->t[j] = zone->t[1];
+        if (j > 0 && !(cuts->t[j - 1] < cuts->t[j])) return 0;
+        cut_zone(zone, s->tree->whole, j, cuts);
     }
-    place_chords(zone, s->tree->whole, mesh);
-    return 1;
+    return resolved(zone, rows);
 }
 
-/* Masks: which points of a lot lie below floors, and above ceilings, at a cut. */
-typedef struct {
-    uint64_t below[MOST_ROWS_OF_PARTS][LOT], above[MOST_ROWS_OF_PARTS][LOT];
-} Column;
-
-ALWAYS_INLINE void compare_at(const Mesh *mesh, const Lot *lot, int j, double rounding,
-                              Column *column)
+/* What lies below the window and, of its points, below a band. */
+static void sum_below(const Mesh *mesh, const Tally *below, int64_t *sums)
 {
-    const double weight = mesh->weight[j], error = weight != 0 ? rounding : 0;
-    const int n = lot->count;
-    double v[LOT], doubt[LOT];
-    for (int k = 0; k < n; k++) {
-        double moved = weight * lot->moving[k];
-        v[k] = lot->base[k] + moved;
-        doubt[k] = error * (fabs(lot->base[k]) + fabs(moved));
+    const Window *window = mesh->window;
+    sums[ID] = window->below.id + (int64_t)(below->mass & ID_BITS);
+    sums[LOSS] = window->below.loss + (int64_t)below->loss;
+    sums[MARK] = (int64_t)(window->mark + below->mark);
+    sums[FIRST_OOD] = window->below.ood + (int64_t)(below->mass >> OOD_SHIFT);
+}
+
+/* Whether the band below or above a chord of the column at hand may hold something better. */
+static int is_promising(const Mesh *mesh, int chord)
+{
+    return (chord > 0 && mesh->merit[chord - 1] != HUGE_VAL) ||
+           (chord < mesh->cuts.bands && mesh->merit[chord] != HUGE_VAL);
+}
+
+/* Try the half-planes at an end of column j where chords from `first` to `last` do; returns how many
+ * were taken. */
+static int try_cut(Search *s, Mesh *mesh, int j, int end, int first, int last)
+{
+    const Cuts *cuts = &mesh->cuts;
+    const double t = cuts->t[j + end];
+    Places *at = mesh->places + (j + end) % 2;
+    char doubtful[MOST_ROWS_OF_A_COLUMN + 1] = {0};
+    int found = 0;
+    if (j + end == 0 || j + end == cuts->columns) return 0;
+    if (!at->counted) count_rows(mesh->near_tally, at->below, mesh->near, cuts->rows, at->certain);
+    at->counted = 1;
+    for (int c = first; c <= last; c++) {
+        int64_t sums[FIRST_OOD + 1];
+        const int row = row_of_chord(cuts, cuts->first + c, end);
+        if (!is_promising(mesh, c)) continue;
+        sum_below(mesh, at->certain + row, sums);
+        if (!s->wanted(s, sums)) continue;
+        if (found++ == 0) find_doubts(at, mesh->near, doubtful);
+        if (!doubtful[row])
+            take_half_plane(s, &s->chart[mesh->box.chart], t, row_at(cuts, j + end, row), sums);
     }
-    for (int b = 0; b < mesh->rows; b++) {
-        const double floor = mesh->at[FLOORS][b][j], ceiling = mesh->at[CEILINGS][b + 1][j];
-        for (int k = 0; k < n; k++) {
-            column->below[b][k] = 0 - (uint64_t)(v[k] - floor <= doubt[k]);
-            column->above[b][k] = 0 - (uint64_t)(ceiling - v[k] <= doubt[k]);
+    return found;
+}
+
+/* Chord c of column j; floor and ceiling are kept as they were drawn. */
+static Edge chord_of(const Mesh *mesh, int j, int c)
+{
+    const Cuts *cuts = &mesh->cuts;
+    Edge chord;
+    if (c == cuts->first) return mesh->window->zone.floor;
+    if (c == cuts->first + cuts->bands) return mesh->window->zone.ceiling;
+    for (int end = 0; end < 2; end++) {
+        chord.t[end] = cuts->t[j + end];
+        chord.v[end] = row_at(cuts, j + end, row_of_chord(cuts, c, end));
+    }
+    return chord;
+}
+
+static Zone zone_of(const Mesh *mesh, int j, int first, int last)
+{
+    const int low = mesh->cuts.first + first, high = mesh->cuts.first + last + 1;
+    Zone zone = {.floor = chord_of(mesh, j, low), .ceiling = chord_of(mesh, j, high)};
+    for (int end = 0; end < 2; end++) {
+        zone.t[end] = mesh->cuts.t[j + end];
+        zone.low[end] = row_at(&mesh->cuts, j + end, row_of_chord(&mesh->cuts, low, end));
+        zone.high[end] = row_at(&mesh->cuts, j + end, row_of_chord(&mesh->cuts, high, end));
+    }
+    return zone;
+}
+
+static int reserve_window(Round *round, int points)
+{
+    if (reserve_items(&round->points, round->points.count + points)) return -1;
+    if (round->count < round->room) return 0;
+    size_t room = 2 * (size_t)round->room + 64;
+    if (MAKE_ROOM(&round->window, room)) return -1;
+    round->room = (int64_t)room;
+    return 0;
+}
+
+/* List the points that cross bands from `first` to `last`; returns how many. Most points do not, and
+ * neighbours in the list are alike. */
+static int32_t list_points(const Mesh *mesh, int first, int last, int32_t *list)
+{
+    const int32_t *point = mesh->round[0].points.item + mesh->window->first, n = mesh->near;
+    uint8_t crosses[MESH_POINTS + LANES];
+    int32_t found = 0, k = 0;
+    mark_crossing(mesh->from, mesh->to, n, first, last, crosses);
+    for (; k + 8 <= n; k += 8) {
+        uint64_t any;
+        memcpy(&any, crosses + k, sizeof any);
+        if (!any) continue;
+        for (int i = 0; i < 8; i++) {
+            list[found] = point[k + i];
+            found += crosses[k + i];
         }
     }
-}
-
-ALWAYS_INLINE void count_part(const Lot *lot, const uint64_t *below0, const uint64_t *below1,
-                              const uint64_t *above0, const uint64_t *above1, Count *count)
-{
-    uint64_t below = 0, below_loss = 0, crosses = 0, crosses_worth = 0;
-    const int n = lot->count;
-    for (int k = 0; k < n; k++) {
-        uint64_t is_below = below0[k] & below1[k], is_above = above0[k] & above1[k];
-        uint64_t is_crossing = ~(is_below | is_above);
-        below += lot->mass[k] & is_below;
-        below_loss += lot->loss[k] & is_below;
-        crosses += lot->mass[k] & is_crossing;
-        crosses_worth += lot->worth[k] & is_crossing;
+    for (; k < n; k++) {
+        list[found] = point[k];
+        found += crosses[k];
     }
-    count->below += below;
-    count->below_loss += below_loss;
-    count->crosses += crosses;
-    count->crosses_worth += crosses_worth;
+    return found;
 }
 
-ALWAYS_INLINE void count_lot_loops(const Mesh *mesh, const Lot *lot, double rounding, Count *count)
+/* Let bands from `first` to `last` of column j wait for the next round. */
+static int add_window(Mesh *mesh, int j, int first, int last)
 {
-    Column column[2];
-    compare_at(mesh, lot, 0, rounding, column);
-    for (int j = 0; j < mesh->columns; j++) {
-        const Column *left = column + j % 2, *right = column + 1 - j % 2;
-        compare_at(mesh, lot, j + 1, rounding, column + 1 - j % 2);
-        for (int b = 0; b < mesh->rows; b++)
-            count_part(lot, left->below[b], right->below[b], left->above[b], right->above[b],
-                       count + j * mesh->rows + b);
-    }
+    Round *next = mesh->round + 1;
+    const Tally *below = mesh->certain + first, *all = mesh->possible + last;
+    if (reserve_window(next, mesh->near)) return -1;
+    Window *window = next->window + next->count++;
+    int64_t sums[FIRST_OOD + 1];
+    sum_below(mesh, below, sums);
+    window->zone = zone_of(mesh, j, first, last);
+    window->below = (Accepted){sums[ID], sums[FIRST_OOD], sums[LOSS]};
+    window->mark = (uint64_t)sums[MARK];
+    window->crosses = (Tally){all->mass - below->mass, all->loss - below->loss,
+                              all->worth - below->worth, 0};
+    window->level = mesh->level;
+    window->merit = mesh->merit[first];
+    for (int b = first; b <= last; b++) window->merit = fmin(window->merit, mesh->merit[b]);
+    window->first = next->points.count;
+    window->count = list_points(mesh, first, last, next->points.item + next->points.count);
+    next->points.count += window->count;
+    return 0;
 }
 
-WITH_WIDEST_VECTORS(static, count_lot,
-                    (const Mesh *mesh, const Lot *lot, double rounding, Count *count),
-                    (mesh, lot, rounding, count))
+/* Judge the bands of column j. Returns whether any may hold something better; these are from `first`
+ * to `last`, with others between. */
+static int judge_column(Search *s, Mesh *mesh, int *first, int *last)
+{
+    const int bands = mesh->cuts.bands;
+    const Bands all = {.ground = mesh->window->below, .level = mesh->level, .count = bands,
+                       .certain = mesh->certain, .possible = mesh->possible,
+                       .merit = mesh->merit};
+    s->glance(s, &all);
+    for (*first = 0; *first < bands && mesh->merit[*first] == HUGE_VAL;) ++*first;
+    for (*last = bands - 1; *last > *first && mesh->merit[*last] == HUGE_VAL;) --*last;
+    return *first < bands;
+}
+
+/* Search column j for half-planes at its ends, and list what is left of it. */
+static int search_column(Search *s, Mesh *mesh, int j)
+{
+    Cuts *cuts = &mesh->cuts;
+    const Places *left = mesh->places + j % 2, *right = mesh->places + 1 - j % 2;
+    int first, last;
+    cuts->climb = choose_climb(cuts, j, mesh->near, left, right);
+    cuts->first = cuts->climb > 0 ? -cuts->climb : 0;
+    cuts->bands = cuts->rows + abs(cuts->climb);
+    join_places(left, right, filled_up(mesh->near), cuts, mesh->from, mesh->to);
+    count_bands(mesh->near_tally, mesh->from, mesh->to, mesh->near, cuts->bands, mesh->possible,
+                 mesh->certain);
+    if (!judge_column(s, mesh, &first, &last)) return 0;
+    int found = try_cut(s, mesh, j, 0, first, last + 1);
+    found += try_cut(s, mesh, j, 1, first, last + 1);
+    if (found && !judge_column(s, mesh, &first, &last)) return 0;
+    for (int b = first, end; b <= last; b = end + 1) {
+        for (end = b; end <= last && mesh->merit[end] != HUGE_VAL;) end++;
+        if (end > b && add_window(mesh, j, b, end - 1)) return -1;
+    }
+    return 0;
+}
 
 /* By how much less than `level` a point has of loss per ID mass, times its ID mass, rounded up. */
-static uint64_t worth_at(const int64_t *mass, double level)
+static uint64_t worth_at(const Tally *tally, double level)
 {
-    double worth = level * (double)mass[ID] - (double)mass[LOSS];
+    double worth = level * (double)(tally->mass & ID_BITS) - (double)tally->loss;
     return worth > 0 ? (uint64_t)(worth * (1 + BOUND_ROUNDING)) + 1 : 0;
 }
 
-static void fill_lot(const Search *s, const Layer *layer, int64_t first, Lot *lot)
+/* Have the points of a window side by side. */
+static void gather(const Search *s, Mesh *mesh)
 {
+    const int32_t *point = mesh->round[0].points.item + mesh->window->first;
+    const int n = mesh->near = mesh->window->count;
+    for (int k = 0; k < n; k++) {
+        mesh->near_base[k] = mesh->base[point[k]];
+        mesh->near_moving[k] = mesh->moving[point[k]];
+        mesh->near_tally[k] = mesh->tally[point[k]];
+    }
+    for (int k = n; k < filled_up(n); k++) mesh->near_base[k] = mesh->near_moving[k] = 0;
+    for (int k = 0; k < n && s->classes; k++)
+        mesh->near_tally[k].worth = worth_at(mesh->near_tally + k, mesh->level);
+}
+
+/* Cut the window at hand into those of the next round. Returns 0 if floats do not let it be. */
+static int cut_window(Search *s, Mesh *mesh, double drift)
+{
+    const Cuts *cuts = &mesh->cuts;
+    const double step = s->chart[mesh->box.chart].step;
+    if (!choose_cuts(s, mesh, drift)) return 0;
+    for (int j = -1; j < cuts->columns; j++) {
+        place_at(cuts, j + 1, s->tree->whole, step * cuts->t[j + 1], mesh->near_base,
+                 mesh->near_moving, mesh->near, mesh->places + (j + 1) % 2);
+        if (j >= 0 && search_column(s, mesh, j)) return -1;
+    }
+    return 1;
+}
+
+/* Make the window at hand a box, and its points those of the box at hand. */
+static void hand_over(Search *s, const Mesh *mesh, Box *box, int64_t *sums)
+{
+    const Window *window = mesh->window;
+    const int32_t *point = mesh->round[0].points.item + window->first;
     const Tree *tree = s->tree;
-    const Chart *chart = &s->chart[layer->box.chart];
-    const int n = layer->count - first < LOT ? (int)(layer->count - first) : LOT;
-    lot->count = (n + LANES - 1) / LANES * LANES;
-    for (int k = n; k < lot->count; k++) {
-        lot->base[k] = lot->moving[k] = 0;
-        lot->mass[k] = lot->loss[k] = lot->mark[k] = lot->worth[k] = 0;
-    }
-    for (int k = 0; k < n; k++) {
-        const int64_t i = ~layer->item[first + k], *mass = tree->mass + i * tree->width;
-        lot->base[k] = chart->fixed * tree->point[2 * i + chart->still];
-        lot->moving[k] = tree->point[2 * i + chart->moving];
-        lot->mass[k] = (uint64_t)mass[ID] | (uint64_t)mass[FIRST_OOD] << OOD_SHIFT;
-        lot->loss[k] = (uint64_t)mass[LOSS];
-        lot->mark[k] = (uint64_t)mass[MARK];
-        lot->worth[k] = s->classes ? worth_at(mass, layer->level) : lot->loss[k];
+    *box = mesh->box;
+    box->zone = window->zone;
+    box->depth++;
+    box->count = window->count;
+    box->merit = window->merit;
+    memset(&box->crossing, 0, sizeof box->crossing);
+    memset(sums, 0, (size_t)s->row_size * sizeof *sums);
+    sums[ID] = window->below.id;
+    sums[LOSS] = window->below.loss;
+    sums[FIRST_OOD] = window->below.ood;
+    sums[MARK] = (int64_t)window->mark;
+    s->popped.count = window->count;
+    for (int k = 0; k < window->count; k++) {
+        const int64_t item = s->popped.item[k] = mesh->item[point[k]];
+        const int64_t *mass = tree->mass + ~item * tree->width;
+        box->crossing.id += mass[ID];
+        box->crossing.loss += mass[LOSS];
+        if (!s->classes) continue;
+        sums[tree->width + 2 * s->class_of[~item]] += mass[ID];
+        sums[tree->width + 2 * s->class_of[~item] + 1] += mass[LOSS];
     }
 }
 
-/* Which points of a lot cross a part, as masks, and the sum of the marks of those below it. */
-ALWAYS_INLINE void part_lot_loops(const Lot *lot, const double *weight, const Limits *at,
-                                  double rounding, uint64_t *crosses, uint64_t *mark)
+/* Whether what was found since leaves a window something to find. */
+static int still_promising(Search *s, const Window *window)
 {
-    const double left_error = weight[0] != 0 ? rounding : 0;
-    const double right_error = weight[1] != 0 ? rounding : 0;
-    uint64_t marks = 0;
-    const int n = lot->count;
-    for (int k = 0; k < n; k++) {
-        double left = weight[0] * lot->moving[k], right = weight[1] * lot->moving[k];
-        double size = fabs(lot->base[k]);
-        double left_doubt = left_error * (size + fabs(left));
-        double right_doubt = right_error * (size + fabs(right));
-        left += lot->base[k];
-        right += lot->base[k];
-        int below = (left - at->low[0] <= left_doubt) & (right - at->low[1] <= right_doubt);
-        int above = (at->high[0] - left <= left_doubt) & (at->high[1] - right <= right_doubt);
-        marks += lot->mark[k] & (0 - (uint64_t)below);
-        crosses[k] = (uint64_t)!(below | above);
-    }
-    *mark += marks;
-}
-
-WITH_WIDEST_VECTORS(static, part_lot,
-                    (const Lot *lot, const double *weight, const Limits *at, double rounding,
-                     uint64_t *crosses, uint64_t *mark),
-                    (lot, weight, at, rounding, crosses, mark))
-
-static Zone part_of(const Mesh *mesh, int j, int b)
-{
-    Zone part = {.floor = mesh->chord[b], .ceiling = mesh->chord[b + 1]};
-    for (int end = 0; end < 2; end++) {
-        part.t[end] = mesh->t[j + end];
-        part.low[end] = mesh->at[FLOORS][b][j + end];
-        part.high[end] = mesh->at[CEILINGS][b + 1][j + end];
-    }
-    return part;
-}
-
-/* A part that may hold something better. */
-typedef struct {
+    static const Tally none = {0, 0, 0, 0};
     double merit;
-    int part;
-} Rank;
-
-/* The masses of a part, without its marks, and what crosses it. */
-static void count_into(const int64_t *sums, const Count *count, Part *part)
-{
-    const uint64_t half = ((uint64_t)1 << OOD_SHIFT) - 1;
-    part->box.crossing.id = (int64_t)(count->crosses & half);
-    part->box.crossing.loss = (int64_t)count->crosses_worth;
-    part->sums[ID] = sums[ID] + (int64_t)(count->below & half);
-    part->sums[LOSS] = sums[LOSS] + (int64_t)count->below_loss;
-    part->sums[FIRST_OOD] = sums[FIRST_OOD] + (int64_t)(count->below >> OOD_SHIFT);
+    const Bands band = {.ground = window->below, .level = window->level, .count = 1,
+                          .certain = &none, .possible = &window->crosses, .merit = &merit};
+    s->glance(s, &band);
+    return merit != HUGE_VAL;
 }
 
-/* List parts that are not hopeless, the best one first. */
-static int rank_parts(Search *s, const Layer *layer, Rank *rank)
+static int search_window(Search *s, Mesh *mesh)
 {
-    int found = 0;
-    Part *part = &s->part[0];
-    part->box = layer->box;
-    for (int k = 0; k < layer->mesh.columns * layer->mesh.rows; k++) {
-        count_into(layer->sums, layer->part + k, part);
-        if (s->glance(s, &part->box, part->sums) == HOPELESS) continue;
-        Rank one = {part->box.merit, k};
-        int i = found++;
-        for (; i > 0 && rank[i - 1].merit > one.merit; i--) rank[i] = rank[i - 1];
-        rank[i] = one;
-    }
-    return found;
-}
-
-/* List the points that cross a part; returns how many. */
-static int64_t list_points(const Search *s, const Layer *layer, const Zone *zone,
-                           const double *weight, int32_t *item, uint64_t *mark)
-{
-    uint64_t crosses[LOT];
-    int64_t found = 0;
-    Limits at;
-    memcpy(at.low, zone->low, sizeof at.low);
-    memcpy(at.high, zone->high, sizeof at.high);
-    for (int64_t done = 0; done < layer->count; done += LOT) {
-        const int64_t n = layer->count - done < LOT ? layer->count - done : LOT;
-        part_lot(layer->lot + done / LOT, weight, &at, s->rounding, crosses, mark);
-        for (int64_t k = 0; k < n; k++) {
-            item[found] = layer->item[done + k];
-            found += (int64_t)crosses[k];
+    int64_t sums[MOST_OF_A_ROW];
+    Box box;
+    s->boxes++;
+    if (interrupted(s->signals, 1)) return -1;
+    if (!still_promising(s, mesh->window)) return 0;
+    const int leaf = mesh->window->count <= LEAF;
+    if (leaf || s->classes) hand_over(s, mesh, &box, sums);
+    if (s->classes && s->judge(s, &box, sums) == HOPELESS) return 0;
+    mesh->level = s->classes ? s->highest(s, &box, sums) : 0;
+    const int room = mesh->round[1].points.count < MOST_WAITING;
+    int done = leaf ? settle(s, &box, sums, INT64_MAX) : 0;
+    if (!done && !leaf && room) {
+        gather(s, mesh);
+        double drift = drift_of(s, mesh), points = (double)mesh->near;
+        /* Where lines hardly cross, all that is left are thresholds. */
+        if (drift * points * points < FEW_CROSSINGS) {
+            hand_over(s, mesh, &box, sums);
+            done = settle(s, &box, sums, MOST_CROSSINGS);
         }
+        if (!done) done = cut_window(s, mesh, drift);
     }
-    return found;
+    if (done) return done < 0 ? -1 : 0;
+    hand_over(s, mesh, &box, sums);
+    box.stiff = room;
+    return stack_push(&s->now, &box, &s->popped, sums, s->row_size);
+}
+
+/* Search all windows of a round, the best ones first. */
+static int search_round(Search *s, Mesh *mesh)
+{
+    const int64_t n = mesh->round[0].count;
+    if (n > mesh->order_room) {
+        if (MAKE_ROOM(&mesh->order, 4 * (size_t)n)) return -1;
+        mesh->order_room = 2 * n;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        mesh->order[k].key = mesh->round[0].window[k].merit;
+        mesh->order[k].item = (int32_t)k;
+    }
+    sort_keyed(mesh->order, mesh->order + n, n);
+    for (int64_t k = 0; k < n; k++) {
+        mesh->window = mesh->round[0].window + mesh->order[k].item;
+        if (search_window(s, mesh)) return -1;
+    }
+    return 0;
+}
+
+static int search_rounds(Search *s, Mesh *mesh)
+{
+    while (mesh->round[0].count) {
+        if (search_round(s, mesh)) return -1;
+        Round done = mesh->round[0];
+        mesh->round[0] = mesh->round[1];
+        mesh->round[1] = done;
+        mesh->round[1].count = mesh->round[1].points.count = 0;
+    }
+    return 0;
+}
+
+/* Make a box of points the only window of the first round. */
+static int begin_mesh(Search *s, const Box *box, const int64_t *sums)
+{
+    Mesh *mesh = s->mesh;
+    Round *first = mesh->round;
+    const Tree *tree = s->tree;
+    const Chart *chart = &s->chart[box->chart];
+    mesh->box = *box;
+    first->count = mesh->round[1].count = mesh->round[1].points.count = 0;
+    if (reserve_window(first, box->count)) return -1;
+    for (int32_t k = 0; k < box->count; k++) {
+        const int64_t i = ~(mesh->item[k] = s->popped.item[k]), *mass = tree->mass + i * tree->width;
+        mesh->base[k] = chart->fixed * tree->point[2 * i + chart->still];
+        mesh->moving[k] = tree->point[2 * i + chart->moving];
+        mesh->tally[k] = (Tally){(uint64_t)mass[ID] | (uint64_t)mass[FIRST_OOD] << OOD_SHIFT,
+                                 (uint64_t)mass[LOSS], (uint64_t)mass[LOSS], (uint64_t)mass[MARK]};
+        first->points.item[k] = k;
+    }
+    Tally crosses = {(uint64_t)box->crossing.id, (uint64_t)box->crossing.loss,
+                     (uint64_t)box->crossing.loss, 0};
+    first->window[0] = (Window){.zone = box->zone, .below = {sums[ID], sums[FIRST_OOD], sums[LOSS]},
+                                .mark = (uint64_t)sums[MARK], .crosses = crosses,
+                                .level = HUGE_VAL, .merit = box->merit, .count = box->count};
+    first->count = 1;
+    return 0;
+}
+
+Mesh *make_mesh(void) { return calloc(1, sizeof(Mesh)); }
+
+void free_mesh(Mesh *mesh)
+{
+    for (int k = 0; mesh && k < 2; k++) {
+        free(mesh->round[k].window);
+        free(mesh->round[k].points.item);
+    }
+    if (mesh) free(mesh->order);
+    free(mesh);
 }
 
 /* Let a box be crossed by points only. */
@@ -401,85 +506,8 @@ static int few_points(const Search *s, const Box *box)
     return points <= MESH_POINTS;
 }
 
-/* Let the points of a layer be those of the box at hand. */
-static void hand_over(Search *s, const Layer *layer)
-{
-    memcpy(s->popped.item, layer->item, (size_t)layer->count * sizeof *layer->item);
-    s->popped.count = layer->count;
-}
-
-/* Make a part of a layer the layer below. */
-static void begin_layer(Search *s, Layer *layer, int number)
-{
-    Layer *next = layer + 1;
-    Part *part = &s->part[0];
-    const int j = number / layer->mesh.rows, b = number % layer->mesh.rows;
-    uint64_t mark = 0;
-    part->box.zone = part_of(&layer->mesh, j, b);
-    begin_part(s, part, &layer->box, layer->sums);
-    count_into(layer->sums, layer->part + number, part);
-    next->count = list_points(s, layer, &part->box.zone, layer->mesh.weight + j, next->item, &mark);
-    part->sums[MARK] = add(part->sums[MARK], (int64_t)mark);
-    part->box.count = (int32_t)next->count;
-    next->box = part->box;
-    memcpy(next->sums, part->sums, (size_t)s->row_size * sizeof *next->sums);
-    if (!s->classes) return;
-    next->box.crossing.loss = 0;
-    for (int64_t k = 0; k < next->count; k++) {
-        const int64_t i = ~next->item[k], *mass = s->tree->mass + i * s->tree->width;
-        int64_t *into = next->sums + s->tree->width + 2 * s->class_of[i];
-        into[0] += mass[ID];
-        into[1] += mass[LOSS];
-        next->box.crossing.loss += mass[LOSS];
-    }
-}
-
-static int search_layer(Search *s, Layer *layer, int depth);
-
-static int search_part(Search *s, Layer *layer, int number, int depth)
-{
-    Layer *next = layer + 1;
-    begin_layer(s, layer, number);
-    s->boxes++;
-    if (s->classes && s->judge(s, &next->box, next->sums) == HOPELESS) return 0;
-    hand_over(s, next);
-    next->box.stiff = (double)next->count > STIFF * (double)layer->count;
-    if (next->count > LEAF && depth + 1 < LAYERS && !next->box.stiff && !too_low(s, &next->box)) {
-        int done = search_layer(s, next, depth + 1);
-        if (done) return done;
-    }
-    int done = settle_leaf(s, &next->box, next->sums);
-    if (done) return done;
-    return stack_push(&s->now, &next->box, &s->popped, next->sums, s->row_size);
-}
-
-/* Cut the box of a layer and search its parts. Returns 0 if it cannot be cut. */
-static int search_layer(Search *s, Layer *layer, int depth)
-{
-    Rank rank[MESH_PARTS];
-    layer->level = s->classes ? s->highest(s, &layer->box, layer->sums) : 0;
-    if (layer->level == HUGE_VAL) return 0;
-    if (!choose_mesh(s, &layer->box, layer->item, &layer->mesh)) return 0;
-    memset(layer->part, 0, sizeof layer->part);
-    for (int64_t first = 0; first < layer->count; first += LOT) {
-        Lot *lot = layer->lot + first / LOT;
-        fill_lot(s, layer, first, lot);
-        count_lot(&layer->mesh, lot, s->rounding, layer->part);
-    }
-    int found = rank_parts(s, layer, rank);
-    for (int k = 0; k < found; k++) {
-        count_into(layer->sums, layer->part + rank[k].part, &s->part[0]);
-        if (s->glance(s, &s->part[0].box, s->part[0].sums) == HOPELESS) continue;
-        if (search_part(s, layer, rank[k].part, depth) < 0) return -1;
-    }
-    return 1;
-}
-
-Layer *make_layers(void) { return malloc((LAYERS + 1) * sizeof(Layer)); }
-
 int search_points(Search *s, Box *box, int64_t *sums)
 {
-    Layer *layer = s->layer;
     /* Where float64 cannot take lines apart, all parts would be like the whole. */
     if (box->stiff || box->zone.t[0] == box->zone.t[1] || !few_points(s, box)) return 0;
     if (box->nodes) {
@@ -490,15 +518,11 @@ int search_points(Search *s, Box *box, int64_t *sums)
             return stack_push(&s->later, box, &s->popped, sums, s->row_size) ? -1 : 1;
     }
     if (box->count <= LEAF || too_low(s, box)) return 0;
-    if (reserve_items(&s->popped, MESH_POINTS)) return -1;
-    layer->box = *box;
-    layer->count = box->count;
-    memcpy(layer->sums, sums, (size_t)s->row_size * sizeof *sums);
-    memcpy(layer->item, s->popped.item, (size_t)box->count * sizeof *layer->item);
+    if (s->classes && s->highest(s, box, sums) == HUGE_VAL) return 0;
+    if (reserve_items(&s->popped, MESH_POINTS) || begin_mesh(s, box, sums)) return -1;
     int stage = s->stage;
-    s->stage = s->last_stage; /* to put parts off costs more than to search them */
-    int done = search_layer(s, layer, 0);
+    s->stage = s->last_stage; /* to put windows off costs more than to search them */
+    int failed = search_rounds(s, s->mesh);
     s->stage = stage;
-    if (done == 0) hand_over(s, layer);
-    return done;
+    return failed ? -1 : 1;
 }

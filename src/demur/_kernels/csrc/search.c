@@ -16,7 +16,7 @@
  *              of the box, along the lines where they do not, and sort the items into the parts,
  *              opening nodes that are large compared to the height; where that hardly parts the
  *              lines survey.c looks for a better cut;
- *   - mesh.c:  for frontiers, cut a box that a few hundred points cross into many parts at once.
+ *   - mesh.c:  for frontiers, cut a box that a few thousand points cross into many parts.
  *
  * A single direction is searched by the same loop, with boxes that have no width; optimum.c gets
  * its first half-planes to beat that way.
@@ -89,7 +89,7 @@ void search_close(Search *s)
     free(s->crossing);
     free(s->since);
     free(s->settled);
-    free(s->layer);
+    free_mesh(s->mesh);
 }
 
 static int reserve_lines(Search *s, int64_t count)
@@ -189,8 +189,7 @@ static int set_aside(Search *s, const Box *box, const int64_t *sums)
     return 0;
 }
 
-/* Whether the box was settled by trying all its cells, with at most so many crossings. */
-static int settle(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
+int settle(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
 {
     if (box->nodes > 0 || crossings < 0) return 0;
     if (reserve_lines(s, box->count)) return -1;
@@ -208,11 +207,6 @@ static int64_t crossings_worth(const Search *s, const Box *box)
     return single || lines_cross(s, box) ? -1 : FEW_CROSSINGS;
 }
 
-int settle_leaf(Search *s, const Box *box, const int64_t *sums)
-{
-    return box->count <= LEAF ? settle(s, box, sums, INT64_MAX) : 0;
-}
-
 static int visit_box(Search *s, int64_t *sums)
 {
     Box box;
@@ -221,7 +215,7 @@ static int visit_box(Search *s, int64_t *sums)
     int verdict = s->judge(s, &box, sums);
     if (verdict == HOPELESS) return 0;
     if (verdict == PUT_OFF) return stack_push(&s->later, &box, &s->popped, sums, s->row_size);
-    int done = s->layer ? search_points(s, &box, sums) : 0, insist = stubborn(&box);
+    int done = s->mesh ? search_points(s, &box, sums) : 0, insist = stubborn(&box);
     if (!done) done = settle(s, &box, sums, crossings_worth(s, &box));
     if (done) return done < 0 ? -1 : 0;
     if (too_low(s, &box)) {

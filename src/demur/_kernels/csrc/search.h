@@ -106,7 +106,9 @@ typedef struct {
 
 #define LEAF 10 /* points crossing a box that is tried as a leaf */
 
-typedef struct Layer Layer; /* of a mesh */
+typedef struct Mesh Mesh;
+typedef struct Tally Tally; /* see mesh.h */
+typedef struct Bands Bands;
 typedef struct Search Search;
 struct Search {
     const Tree *tree;
@@ -170,11 +172,11 @@ struct Search {
     int (*judge)(Search *s, Box *box, const int64_t *sums);
     int (*wanted)(Search *s, const int64_t *sums);
     void (*take)(Search *s, const int64_t *sums, const double *weight, double v);
-    /* The same for parts of a mesh. With classes the crossing loss of the box is how much accepting
-     * what crosses can gain at a level, the highest there is to beat in the box that is cut. */
-    Layer *layer; /* or NULL, if boxes are only cut in two */
-    int (*glance)(Search *s, Box *box, const int64_t *sums);
+    /* The same for bands of a mesh. */
+    Mesh *mesh; /* or NULL, if boxes are only cut in two */
+    void (*glance)(Search *s, const Bands *bands);
     double (*highest)(Search *s, const Box *box, const int64_t *sums);
+    int wary; /* half-planes on chords are counted before they are taken */
     void *frontier; /* or what else they look up */
 };
 
@@ -214,6 +216,8 @@ int lines_cross(const Search *s, const Box *box);
  * first, where values are scores as they are. */
 int is_fan(Search *s, const Box *box);
 int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings);
+/* Take the half-plane at (t, v), from which no point is within rounding errors. */
+void take_half_plane(Search *s, const Chart *chart, double t, double v, const int64_t *sums);
 /* See to the set below lines that meet in a box which is hardly more than that point. */
 void try_vertex(Search *s, const Box *box, const int64_t *sums);
 void count_half_plane(const Tree *tree, const double *weight, double v, int64_t *row);
@@ -239,7 +243,8 @@ int begin_root(Search *s, int chart, const double *t);
 /* Search the boxes that wait. */
 int explore_waiting(Search *s);
 int explore_direction(Search *s, const double *weight);
-int settle_leaf(Search *s, const Box *box, const int64_t *sums);
+/* Whether a box was settled by trying all its cells, with at most so many crossings of lines. */
+int settle(Search *s, const Box *box, const int64_t *sums, int64_t crossings);
 
 /* optimum.c; a trail, if any, is of a search of the same points with similar masses. */
 struct Trail;
