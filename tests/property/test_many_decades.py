@@ -77,14 +77,18 @@ SHAPES = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("directions", ["nonneg", "real", "paper", "circle"])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.skipif(not compiled.AVAILABLE, reason="the extension is not built")
-def test_noise_costs_the_same_whatever_its_scale(shape, directions, monkeypatch):
-    """Up to 3,600 boxes, where cuts that followed the height of boxes took 74,000 of exp(10z)."""
-    monkeypatch.setenv("DEMUR_ENGINE", "compiled")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_noise_costs_the_same_whatever_its_scale(engine, shape, directions, monkeypatch):
+    """Cuts that followed the height of boxes took 74,000 of exp(10z), compiled.
+
+    Strips of equal ratio took 20,000 and more there in NumPy.
+    """
+    monkeypatch.setenv("DEMUR_ENGINE", engine)
     rng = np.random.default_rng(0)
     id_scores, ood = (SHAPES[shape](rng.normal(size=(10_000, 2))) for _ in range(2))
     sample = dm.Sample(id_scores, rng.random(10_000) < 0.05, ood)
-    assert boxes_of(sample, dm.TprFprModel(0.8, 1.0), directions) <= 5_000
+    most = 5_000 if engine == "compiled" else 1_000
+    assert boxes_of(sample, dm.TprFprModel(0.8, 1.0), directions) <= most
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -145,8 +145,10 @@ def _least(masses: _Ints, goal: Goal) -> float:
     if not goal.per_id or id_ or ood < 0 or loss < 0 or len(rows) == 0:
         return -np.inf
     share = masses[1, rows] / masses[0, rows]
-    close = rows[share <= share.min() * (1 + DOUBT)]
-    return float(loss * min(Fraction(int(masses[1, i]), int(masses[0, i])) for i in close))
+    close = masses[:2, rows[share <= share.min() * (1 + DOUBT)]]
+    # Most rows have the mass of many others.
+    shares = {Fraction(L, nI) for nI, L in set(zip(*close.tolist(), strict=True))}
+    return float(loss * min(shares))
 
 
 def _known(outcome: Outcome, width: int) -> _Ints:

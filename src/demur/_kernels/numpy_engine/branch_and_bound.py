@@ -27,7 +27,7 @@ from demur._kernels.numpy_engine.boxes import (
     take,
 )
 from demur._kernels.numpy_engine.incumbent import Incumbent, first_look
-from demur._kernels.numpy_engine.slabs import Kinds, SlabSearch, spread_of
+from demur._kernels.numpy_engine.slabs import Kinds, SlabSearch, is_even
 from demur._kernels.numpy_engine.splitting import divide, gather
 from demur._kernels.numpy_engine.strips import cells_inside, cells_on_line
 from demur._kernels.numpy_engine.tree import FAN, ID, TAG, Tree
@@ -101,6 +101,7 @@ class _Search:
         self.exhausted = False
         self.even = True  # whether no line of the chart is decades beyond most others
         self.crowded = False  # whether wide boxes have many crossing items
+        self.together = 1  # survivors of slabs to be searched next
         self.lower = np.inf  # what the boxes left over by the budget cannot fall below
         self.aside: list[tuple[Chart, Boxes]] = []  # what float64 cannot take apart
         self.kinds: Kinds | None = None
@@ -119,13 +120,11 @@ class _Search:
         return self.outcome()
 
     def chart(self, chart: Chart) -> None:
-        spread = spread_of(self.tree, chart)
-        self.even = spread == "even"
+        self.even = is_even(self.tree, chart)
         root = self.root(chart)
-        crowded = self.crowded or (spread == "in octaves" and self.tree.points > _LARGE)
-        if spread == "wild" or not crowded:
-            crowded = not self.explore(chart, root, np.inf if spread == "wild" else _LARGE)
-            self.crowded |= crowded
+        crowded = self.crowded or (not self.even and self.tree.points > _LARGE)
+        if not crowded:
+            self.crowded = crowded = not self.explore(chart, root, _LARGE)
         if crowded:
             self.slabs(chart, root)
 
@@ -173,15 +172,14 @@ class _Search:
             self.kinds = Kinds.of(self.tree, self.cheap, self.problem)
         slabs = SlabSearch(self.tree, chart, self.kinds, self.judged, box, even=self.even)
         waiting: list[Zone] = []
-        most = 1
         while slabs and self.boxes < self.budget:
             self.boxes += 1
             zone = slabs.step()
             if zone is not None:
                 waiting.append(zone)
-            if len(waiting) == most:
+            if len(waiting) == self.together:
                 self.explore(chart, self.boxes_of(chart, waiting))
-                waiting, most = [], min(2 * most, _TOGETHER)
+                waiting, self.together = [], min(2 * self.together, _TOGETHER)
         if waiting:
             self.explore(chart, self.boxes_of(chart, waiting))
         self.exhausted |= bool(slabs)

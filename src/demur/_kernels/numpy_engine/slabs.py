@@ -4,23 +4,25 @@ Where many lines cross whatever box may matter, as in clouds of points or noise,
 dual plane is judged at a time, for all v that still matter: its lines are put into strips, masses
 are added up along them, and if some strips survive both halves of the slab are judged next. Nodes
 of the tree are opened when lines drift over the slab by less than their size. Strips are of equal
-height, or of equal ratio where scores span decades.
+height. Where scores span decades they hold equally many lines instead: a chord from the middle of
+the lines at one end of a slab to the middle of those at the other parts most of them, on whatever
+scale they lie and meet.
 What survives with few lines is left to the search of boxes. Points on a curve are not crowded: few
 of them are where a box is, which has chords that lean as its own lines do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from demur._kernels.numpy_engine.bounds import Cheap, Problem, Verdict
-from demur._kernels.numpy_engine.boxes import EPS, Boxes, Chart, Zone, cut_t
-from demur._kernels.numpy_engine.tree import ID, TAG, Tree, ranges
+from demur._kernels.numpy_engine.boxes import EPS, LINE_EPS, Boxes, Chart, Zone, cut_t
+from demur._kernels.numpy_engine.tree import FAN, ID, TAG, Tree, ranges
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -44,12 +46,15 @@ _STRIPS = 2048
 _DRIFT = 1.0
 # Strips of equal height are of use where lines span at most so many times the middle 80 % of some.
 _EVEN = 1000.0
-_SMOOTH = 6.0
 _SAMPLED = 1000
+# Lines drawn to choose chords where nodes are not opened.
+_DRAWN = 500
+_NONE = np.empty(0)
+_TINY = float(np.finfo(np.float64).tiny)
 # Strips to the mean distance that lines drift over a slab.
 _FINE = 4.0
-# Strips of equal ratio end where numbers are so many times what rounding may put lines off.
-_BLUR = 2.0**16
+# Slabs no higher than so many times what rounding may put lines off are not cut.
+_FLAT = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,11 @@ class _Group:
     @property
     def size(self) -> int:
         return len(self.low[0])
+
+    @property
+    def top(self) -> tuple[_Floats, _Floats]:
+        """The highest lines of all."""
+        return self.low if self.high is None else self.high
 
     @property
     def slope(self) -> float:
@@ -203,19 +213,11 @@ class _Strips(NamedTuple):
         return np.cumsum(total)[: self.number]
 
 
-Spread = Literal["even", "in octaves", "wild"]
-"""Whether strips of equal height, or of equal ratio, or neither, part the lines of a chart."""
-
-
-def spread_of(tree: Tree, chart: Chart) -> Spread:
-    """Tell how the lines of a chart lie at both of its ends."""
+def is_even(tree: Tree, chart: Chart) -> bool:
+    """Return whether no line of a chart is decades beyond most others, at both of its ends."""
     u, w = chart.u0[: tree.points], chart.w0[: tree.points]
     with np.errstate(over="ignore"):
-        ends = u, u + w
-    if all(_spans(v) <= _EVEN for v in ends):
-        return "even"
-    logs = [np.log2(np.abs(v[v != 0])) for v in ends]
-    return "in octaves" if all(_spans(v) <= _SMOOTH for v in logs) else "wild"
+        return all(_spans(v) <= _EVEN for v in (u, u + w))
 
 
 def _spans(v: _Floats) -> float:
@@ -256,7 +258,9 @@ class SlabSearch:
     def step(self) -> Zone | None:
         """Judge a slab; return what is to be searched by boxes, if it is small enough."""
         slab = self._slabs.pop()
-        strips = _cut(self._chart, slab) if self._even else _cut_unevenly(slab)
+        strips = (
+            _cut(self._chart, slab) if self._even else _cut_by_rank(self._tree, self._chart, slab)
+        )
         below, accepted, crossing = self._masses(slab, strips)
         verdict = self._judged(accepted, crossing)
         if not verdict.alive.any():
@@ -390,78 +394,137 @@ def _places(low: _Floats, high: _Floats, doubt: float, number: int) -> tuple[_In
     return low.astype(np.int64), high.astype(np.int64)
 
 
-def _cut_unevenly(slab: _Slab) -> _Strips:
-    """Cut lines that span decades into strips of equal ratio, but where they span few octaves."""
-    _, (t0, t1), low, high = slab.zone
-    size = max(group.largest(t1) for group in slab.groups)
-    octaves = 16 * min(map(abs, (*low, *high)))
-    if max(high[0] - low[0], high[1] - low[1]) <= octaves:
-        w = np.concatenate([g.low[1][:: max(1, g.size // _SAMPLED)] for g in slab.groups])
-        slope = float(np.median(w))
-        drift = 1.2 * float(np.median(np.abs(w - slope))) * (t1 - t0)
-        return _even_strips(slab, slope, drift, size)
-    return _log_strips(slab, size + max(map(abs, (*low, *high))))
+class _End(NamedTuple):
+    """Lines at one end of a slab, in order of their values, which lie between these."""
+
+    order: _Ints
+    least: _Floats
+    most: _Floats
+
+    @classmethod
+    def of(cls, line: tuple[_Floats, _Floats], t: float) -> _End:
+        """Return lines ``u + t*w`` with what rounding may put them off."""
+        u, drift = line[0], t * line[1]
+        v = u + drift
+        order = v.argsort()
+        v = v.take(order)
+        if t == 0:
+            return cls(order, v, v)
+        doubt = np.abs(u)
+        doubt += np.abs(drift, out=drift)
+        doubt *= LINE_EPS
+        doubt += _TINY
+        doubt = doubt.take(order)
+        return cls(order, v - doubt, v + doubt)
+
+    def first(self, chords: _Floats) -> _Ints:
+        """Return the first strip between chords that each line is not above."""
+        return self._unsorted(chords[1:].searchsorted(self.least, side="right"))
+
+    def stop(self, chords: _Floats) -> _Ints:
+        """Return the first strip that each line is below."""
+        return self._unsorted(chords[:-1].searchsorted(self.most, side="left"))
+
+    def _unsorted(self, places: _Ints) -> _Ints:
+        found = np.empty_like(places)
+        found[self.order] = places
+        return found
 
 
-class _LogScale(NamedTuple):
-    """A scale that is linear up to about `least` and logarithmic beyond, as bits of numbers are."""
-
-    least: float
-
-    def __call__(self, v: _Floats) -> _Floats:
-        bits = (np.abs(v) + self.least).view(np.int64) - self._zero
-        return np.copysign(bits.astype(np.float64), v)
-
-    @property
-    def _zero(self) -> int:
-        return int(np.float64(self.least).view(np.int64))
-
-    def inverse(self, place: float) -> float:
-        """Return what has a place."""
-        v = float(np.int64(self._zero + int(abs(place))).view(np.float64)) - self.least
-        return float(np.copysign(v, place))
+_Ends = Sequence[_End]
+_Chords = tuple[_Floats, _Floats]
 
 
-def _log_strips(slab: _Slab, size: float) -> _Strips:
-    _, t, low, high = slab.zone
-    error = 4 * EPS * size
-    scale = _LogScale(max(error * _BLUR, float(np.finfo(np.float64).tiny) * _BLUR))
-    ends = [scale(np.array(pair)) for pair in zip(low, high, strict=True)]
-    start = [float(pair[0]) for pair in ends]
-    span = [max(float(pair[1] - pair[0]), 1.0) for pair in ends]
-    found = []
-    for group in slab.groups:
-        sides = []
-        for k in (0, 1):
-            sides.append([np.clip((scale(v) - start[k]) / span[k], -1, 2) for v in group.at(t[k])])
-        found.append(sides)
-    number = sum(group.size for group in slab.groups)
-    drift = sum(float(np.abs(left[0] - right[0]).sum()) for left, right in found) / number
-    # Rounding moves a line by so many bits where they are densest.
-    blurred = (2.0**53 / _BLUR + 2.0**12) / min(span)
-    most = min(_STRIPS, 0.25 / blurred)
-    count = int(np.clip(_FINE / max(drift, 1e-9), 1, max(most, 1)))
-    doubt = blurred * count + 1e-9
-    places = [
-        _places(
-            np.minimum(left[0], right[0]) * count,
-            np.maximum(left[-1], right[-1]) * count,
-            doubt,
-            count,
-        )
-        for left, right in found
-    ]
-    nodes = found[0][0]
-    coarse = drift <= _DRIFT * float((nodes[-1] - nodes[0]).mean())
+def _cut_by_rank(tree: Tree, chart: Chart, slab: _Slab) -> _Strips:
+    """Cut from lines of some rank at one end to those of the same rank at the other.
+
+    However far lines lie apart, few cross such chords.
+    """
+    zone, groups = slab.zone, slab.groups
+    nodes = groups[0] if groups[0].nodes is not None else None
+    points = groups if nodes is None else groups[1:]
+    u, w = (np.concatenate([_NONE, *(group.low[k] for group in points)]) for k in (0, 1))
+    ends = drawn = [_End.of((u, w), t) for t in zone.t]
+    if nodes is not None:
+        lines = _drawn(tree, chart, nodes, (u, w))
+        drawn = [_End.of(lines, t) for t in zone.t]
+    chords, drift = _rank_chords(zone, drawn)
+    places, extent = [], np.inf
+    if nodes is not None:
+        low, high = ([_End.of(line, t) for t in zone.t] for line in (nodes.low, nodes.top))
+        places.append(_between(low, high, chords))
+        extent = float((high[0].stop(chords[0]) - low[0].first(chords[0])).mean())
+    first, stop = _between(ends, ends, chords)
+    begin = 0
+    for group in points:
+        own = slice(begin, begin + group.size)
+        places.append((first[own], stop[own]))
+        begin += group.size
+    doubt = np.partition(drawn[1].most - drawn[1].least, len(drawn[1].order) // 2)
+    typical = float(doubt[len(doubt) // 2])
+    flat = max(zone.high[0] - zone.low[0], zone.high[1] - zone.low[1]) <= _FLAT * typical
 
     def edge(strip: int) -> tuple[float, float]:
-        if strip <= 0:
-            return low
-        if strip >= count:
-            return high
-        left, right = (
-            scale.inverse(a + strip / count * b) for a, b in zip(start, span, strict=True)
-        )
-        return left, right
+        return float(chords[0][strip]), float(chords[1][strip])
 
-    return _Strips(count, edge, most < 1, places, coarse)
+    number = len(chords[0]) - 1
+    return _Strips(number, edge, flat, places, drift * number <= _DRIFT * extent)
+
+
+def _between(low: _Ends, high: _Ends, chords: _Chords) -> tuple[_Ints, _Ints]:
+    """Return the strips that ranges of lines cross: from the first up to the second."""
+    left, right = chords
+    first = np.minimum(low[0].first(left), low[1].first(right))
+    return first, np.maximum(high[0].stop(left), high[1].stop(right))
+
+
+def _rank_chords(zone: Zone, ends: _Ends) -> tuple[_Chords, float]:
+    """Return chords by their values at both ends, and how far lines drift in ranks.
+
+    That is a mean, as a part of all ranks.
+    """
+    number = len(ends[0].order)
+    places = np.arange(number)
+    rank = np.empty(number, np.int64)
+    rank[ends[1].order] = places
+    edges = zip(ends, zone.low, zone.high, strict=True)
+    left, right = (end.least.searchsorted([low, high]) for end, low, high in edges)
+    moved = rank.take(ends[0].order).clip(*right) - places.clip(*left)
+    drift = float(np.abs(moved).sum()) / number**2
+    count = int(min(max(_FINE / max(drift, 1e-9), 1), _STRIPS))
+    # Halfway between lines of neighbouring ranks.
+    at = (np.arange(1, count) * (number / count) - 0.5).clip(0, number - 1)
+    before = at.astype(np.int64)
+    part, after = at - before, np.minimum(before + 1, number - 1)
+    chords = np.empty((2, count + 1))
+    for chord, end, low, high in zip(chords, ends, zone.low, zone.high, strict=True):
+        v = end.least
+        chord[1:-1] = (1 - part) * v.take(before) + part * v.take(after)
+        chord[0], chord[-1] = low, high
+        np.maximum.accumulate(chord.clip(low, high, out=chord), out=chord)
+    # Strips have some height at one of their ends.
+    apart = np.append((chords[:, 1:] > chords[:, :-1]).any(axis=0), True)
+    kept = chords.compress(apart, axis=1)
+    return (kept[0], kept[1]), drift
+
+
+def _drawn(
+    tree: Tree, chart: Chart, group: _Group, lines: tuple[_Floats, _Floats]
+) -> tuple[_Floats, _Floats]:
+    """Return u and w of some of all lines below nodes and of others, one as often as any other.
+
+    The middle of a node may be decades from most of its points.
+    """
+    nodes = group.nodes
+    assert nodes is not None
+    level = np.searchsorted(tree.level, nodes, side="right") - 1
+    first = (nodes - tree.level.take(level)) * FAN**level
+    count = np.minimum(FAN**level, tree.points - first)
+    last = np.cumsum(count)
+    stride = -(-(int(last[-1]) + len(lines[0])) // _DRAWN)
+    at = np.arange(0, int(last[-1]), stride)
+    node = np.searchsorted(last, at, side="right")
+    points = at + (first + count - last).take(node)
+    below = chart.u0.take(points), chart.w0.take(points)
+    u, w = (np.append(a, b[::stride]) for a, b in zip(below, lines, strict=True))
+    return u, w
