@@ -32,7 +32,7 @@ _PLANS = ((1.4, 1, 8), (5.6, 2, 4), (24.0, 4, 2), (np.inf, 4, 1))
 _SIZES = (64, 256)
 _FINER = (1, 4, 8)
 # Lines looked at to choose a cut.
-_SURVEYED = 9
+_SURVEYED = 33
 # Chords reach so many times the median distance of lines from their median to both sides, ...
 _REACH = 2.4
 # ... and this part of the height where that is nothing.
@@ -216,7 +216,7 @@ def _cut(tree: Tree, chart: Chart, boxes: Boxes, even: bool) -> tuple[Slabs, _In
     width = edges.t[1] - edges.t[0]
     tilt = (edges.low[1] - edges.low[0] + edges.high[1] - edges.high[0]) / 2
     u, w = _survey(tree, chart, boxes)
-    drift = width * np.ptp(w, axis=0) + 2 * np.abs(width * np.median(w, axis=0) - tilt)
+    drift = width * np.ptp(w, axis=0) + 2 * np.abs(width * _median(w, 0) - tilt)
     limits, slabs, parts = (np.array(column) for column in zip(*_PLANS, strict=True))
     plan = np.searchsorted(limits[:-1], drift / np.where(height > 0, height, 1.0))
     slabs, parts = slabs.take(plan), parts.take(plan)
@@ -294,16 +294,22 @@ def _between(t0: _Floats, t1: _Floats, near_zero: _Floats) -> _Floats:
     return np.where(t1 > 4 * t0, wide, middle)
 
 
+def _median(surveyed: _Floats, axis: int) -> _Floats:
+    """Return the middle one of the lines looked at, an odd number."""
+    half = _SURVEYED // 2
+    return np.partition(surveyed, half, axis=axis).take(half, axis=axis)
+
+
 def _chords(
     u: _Floats, w: _Floats, edges: Edges, strips: _Ints, even: bool
 ) -> tuple[_Floats, _Floats]:
     """Return both ends of the middle chord, and the distances of neighbouring chords there."""
     v = np.clip(u + edges.t[:, None] * w, edges.low[:, None], edges.high[:, None])
-    middle = np.median(v, axis=1)
+    middle = _median(v, 1)
     off = np.abs(v - middle[:, None])
     nearest = np.where(off > 0, off, np.inf).min(axis=1)
     nearest = np.where(np.isfinite(nearest), nearest, _RIM * (edges.high - edges.low))
-    reach = _REACH * np.median(off, axis=1)
+    reach = _REACH * _median(off, 1)
     reach = np.where(reach > 0, reach, nearest)
     several = strips > 2
     if even:
