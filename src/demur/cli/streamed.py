@@ -20,9 +20,10 @@ from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, count_rule, evaluate
 from demur.core.row_draws import bring
 from demur.core.sample import POOLED_NAME, Sample
-from demur.core.source import ScoreSource, Sizes
+from demur.core.source import FRONTIER_ROW_BYTES, ScoreSource, Sizes
 
 if TYPE_CHECKING:
+    from demur.guarantees.operating_tables import OperatingTable
     from demur.report.summary import WholeRows
     from demur.tuning.result import Tuning
 
@@ -96,6 +97,40 @@ def tune_stream(
             fresh = evaluate(tuned.rule, held, model=model, ood_prior=options.prior)
             points["held out"] = (fresh, held.overview())
         return StreamTuning(tuned, points, work_data(source))
+
+
+def count_stream(
+    engine: EngineOptions,
+    data: DataOptions,
+    scores: tuple[str, ...] | None,
+    confidence: tuple[str, ...],
+    search: SearchOptions,
+    split: HoldoutOptions,
+) -> tuple[OperatingTable, Mapping[str, Any]]:
+    """Return counts to tune from, of rows that stay where they are, and what the engine did."""
+    from demur.guarantees.operating_tables import DRAWN_ROWS, operating_table
+
+    with (
+        Progress("counting rows") as progress,
+        opened(engine, data, scores, confidence, progress, about=5, key=split.group) as source,
+    ):
+        train, _ = split.parts(source)
+        table = operating_table(train, directions=search.allowed, search=search.search)
+        work, rows, pair = work_data(source), train.overview().rows, len(train.score_names) == 2
+    directions = np.unique(table.directions[np.isfinite(table.thresholds)], axis=0)
+    most = engine.memory // FRONTIER_ROW_BYTES
+    if pair and rows > most:
+        caution(
+            f"the counts are of all {rows:,} rows, along {len(directions)} "
+            f"directions that {min(DRAWN_ROWS, most):,} of them drawn by a hash suggest; rules best for any "
+            f"bounds need more --memory, about {FRONTIER_ROW_BYTES} bytes a row"
+        )
+    elif not pair and not table.complete:
+        caution(
+            f"the counts are of all {rows:,} rows, at the ends of bins: all thresholds need more "
+            "--memory, or scores that are rounded"
+        )
+    return table, work
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,18 +75,11 @@ class Card:
         return Card(lambda: _tuned_for(model, point, ood) | self.to_data())
 
     @classmethod
-    def of_source_tuning(
-        cls,
-        overview: Overview,
-        columns: ScoreColumns,
-        model: RejectionModel,
-        point: Any,
-        *,
-        drawn: Sides | None = None,
-        ood: str = "pooled",
+    def of_source(
+        cls, overview: Overview, columns: ScoreColumns, *, drawn: Sides | None = None
     ) -> Card:
-        """Return the card of a rule tuned on a source, known by its totals and some doubts."""
-        return cls(lambda: _describe_source(overview, columns, model, point, drawn, ood))
+        """Return the card of the rows of a source, known by its totals and some doubts."""
+        return cls(lambda: _describe_source(overview, columns, drawn))
 
     def to_data(self) -> dict[str, Any]:
         """Return everything as data that JSON can hold."""
@@ -249,15 +242,10 @@ def _counted(sets: Mapping[str, int], kind: str = "ood_sets") -> dict[str, Any]:
 
 
 def _describe_source(
-    overview: Overview,
-    columns: ScoreColumns,
-    model: RejectionModel,
-    point: Any,
-    drawn: Sides | None,
-    ood: str,
+    overview: Overview, columns: ScoreColumns, drawn: Sides | None
 ) -> dict[str, Any]:
     sets = dict(zip(overview.sets, overview.ood_rows, strict=True))
-    data = _tuned_for(model, point, ood) | _origin(overview.id_rows, sets)
+    data = _origin(overview.id_rows, sets)
     data["ranges"] = _source_ranges(overview, columns)
     if drawn is not None:
         raw = columns.as_doubts(drawn[0]), columns.as_doubts(drawn[1])

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from demur._arrays import FloatArray, IntArray
-from demur.core.bins import Bins
+from demur.core.bins import Axis, Bins
 from demur.core.columns import ScoreColumns
 from demur.core.points import exponent_of, on_grid
 from demur.core.rule import Rule
@@ -32,6 +32,8 @@ from demur.errors import InvalidInputError
 
 MEMORY = 2 * 10**9
 """Bytes a search may use unless told otherwise."""
+FRONTIER_ROW_BYTES = 1000
+"""What a row takes in memory while the rules that are best for any bounds are searched."""
 
 
 class Sum(NamedTuple):
@@ -289,6 +291,15 @@ class Strip:
     high: float
     steps: int
     """About how many thresholds to tell about between `low` and `high`."""
+    axis: Axis | None = None
+    """Whose bins end at the thresholds; None if these are evenly spaced, more or less."""
+
+    @classmethod
+    def along(cls, weights: tuple[float, ...], axis: Axis) -> Strip:
+        """Return the strip with a threshold before each bin of an axis of two bins or more."""
+        thresholds = np.nextafter(axis.edges(), -np.inf)
+        ends = float(thresholds[0]), float(thresholds[-1])
+        return cls(weights, *ends, len(thresholds), axis)
 
 
 class Profile(NamedTuple):

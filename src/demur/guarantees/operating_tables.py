@@ -2,6 +2,12 @@
 
 `operating_table` counts what rules accept of a sample; an `OperatingTable` is saved in place of its
 rows, and tunes.
+
+A source is counted where it is. Of one score, all rows are looked at that may share a bin with
+others, as long as memory holds them; of more rows, thresholds are the ends of bins. Of two scores,
+rows that memory holds are brought here; of more rows, those drawn by a hash say which directions
+matter, and one pass over all rows counts along these, at thresholds that the drawn rows space
+evenly. Whatever is in a table is counted exactly.
 """
 
 from __future__ import annotations
@@ -9,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,24 +25,46 @@ from demur._arrays import FloatArray, IntArray, check_kind, takes
 from demur._files import read_text, strict_json, write_atomically
 from demur._kernels import reference
 from demur._kernels.engines import midway
+from demur.core.bins import Bins, axis_for
 from demur.core.card import Card
-from demur.core.columns import ScoreColumns
-from demur.core.models import RejectionModel
+from demur.core.columns import ScoreColumns, combine
+from demur.core.fingerprint import sides_of
+from demur.core.models import RejectionModel, TprFprModel
 from demur.core.points import Points
 from demur.core.program import Program, Totals
 from demur.core.rates import operating_point
+from demur.core.row_draws import bring
 from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
+from demur.core.source import FRONTIER_ROW_BYTES, Measure, ScoreSource, Strip
 from demur.errors import InfeasibleError, InvalidInputError
-from demur.tuning.frontier import frontier
+from demur.tuning.frontier import Frontier, frontier
 from demur.tuning.prepared import LinearParts, goal_of
-from demur.tuning.result import Directions, Exact, Grid, SearchCertificate, Tuning, infeasible_error
+from demur.tuning.result import (
+    DIRECTION_SETS,
+    Directions,
+    Exact,
+    Grid,
+    SearchCertificate,
+    Tuning,
+    infeasible_error,
+)
+from demur.tuning.streamed.cells import ID, LOSS, OOD
+from demur.tuning.streamed.plan import bins_for
+from demur.tuning.streamed.tune import Streamed, counted_totals, points_of_one
 
 FORMAT = "demur.operating_points"
 VERSION = 1
 
 LARGEST = 2**28
 """No file of counts has more bytes than this; what has is something else."""
+
+DRAWN_ROWS = 100_000
+"""By which directions and thresholds are chosen where more rows are than memory holds."""
+DIRECTIONS_COUNTED = 32
+THRESHOLDS = 512
+"""Of each of these directions, about."""
+_TOTALS_ROWS = 1000
 
 # Masses are counted on a grid so fine that the total stays below this, see `core.points`.
 _LARGEST_MASS = 2**53
@@ -269,9 +297,9 @@ def _texts(values: Any) -> tuple[str, ...]:
     return tuple(values)
 
 
-@takes(sample=Sample)
+@takes(sample=(Sample, ScoreSource))
 def operating_table(
-    sample: Sample,
+    sample: Sample | ScoreSource,
     *,
     rules: Iterable[Rule] | None = None,
     directions: Directions = "nonneg",
@@ -281,6 +309,10 @@ def operating_table(
 
     One score: every threshold that is optimal under some model. Two scores: the rules of
     `frontier`, best at bounds on TPR and FPR in steps of one percent, or the `rules` given.
+
+    A source of more rows than its memory holds, about 1000 bytes each, has exact counts of fewer
+    rules: of one score at the ends of 65,536 bins, of two along 32 directions. `rules` take a pass
+    over a source each.
 
     Examples
     --------
@@ -292,6 +324,8 @@ def operating_table(
     0.225
     0.225
     """
+    if not isinstance(sample, Sample):
+        return _of_source(sample, rules, directions, search)
     table = _counted_table(sample, rules, directions, search)
     return replace(table, card=Card.of_rows(sample))
 
@@ -310,43 +344,63 @@ def _counted_table(
         found = np.concatenate([surface.directions, surface.thresholds[..., None]], axis=2)
         lines = found[~np.isnan(surface.thresholds)]
     else:
-        check_kind("rules", rules, Iterable)
-        given = list(rules)
-        for rule in given:
-            check_kind("rules", rule, Rule)
-        doubts = [rule.for_doubts(sample.columns) for rule in given]
-        if any(isinstance(rule, BoxRule) for rule in doubts):
-            raise InvalidInputError("rules: a table holds rules that weigh scores, no boxes")
+        doubts = _half_planes(rules, sample.columns)
         lines = np.array([[*rule.direction, rule.threshold] for rule in doubts])
     lines = np.unique(lines.reshape(-1, sample.n_scores + 1), axis=0)
     masses = np.array([_accepted(points, line) for line in lines], np.int64).reshape(-1, 3)
-    return _table(lines, masses, points, complete=False, columns=sample.columns)
+    return _table(lines, masses, points.totals, complete=False, columns=sample.columns)
+
+
+def _half_planes(rules: Iterable[Rule], columns: ScoreColumns) -> list[Rule]:
+    """Return rules as rules on doubts; refuse what is not one that weighs scores."""
+    check_kind("rules", rules, Iterable)
+    given = list(rules)
+    for rule in given:
+        check_kind("rules", rule, Rule)
+    doubts = [rule.for_doubts(columns) for rule in given]
+    if any(isinstance(rule, BoxRule) for rule in doubts):
+        raise InvalidInputError("rules: a table holds rules that weigh scores, no boxes")
+    return doubts
 
 
 def _swept(points: Points, columns: ScoreColumns) -> OperatingTable:
     swept = reference.sweep(points.scores[:, 0], points.id, points.ood, points.loss)
-    ood = swept.ood[0]
+    upper = np.append(swept.value[1:], np.inf)[: len(swept.value)]
+    masses = np.column_stack([swept.id, swept.ood[0], swept.loss])
+    return _of_one_score(
+        midway(swept.value, upper), masses, points.totals, complete=True, columns=columns
+    )
+
+
+def _of_one_score(
+    thresholds: FloatArray,
+    masses: IntArray,
+    totals: Totals,
+    *,
+    complete: bool,
+    columns: ScoreColumns,
+) -> OperatingTable:
+    """Return the table of ascending thresholds, without those that are never optimal."""
+    id_, ood, loss = masses.T
     # A threshold is never optimal if the next one accepts more ID at no more loss and OOD,
     # or if the one before accepts as much ID and less OOD.
-    following = np.append((np.diff(swept.loss) > 0) | (np.diff(ood) > 0), True)[: len(ood)]
-    before = np.append(True, np.diff(swept.id) > 0)[: len(ood)]
+    following = np.append((np.diff(loss) > 0) | (np.diff(ood) > 0), True)[: len(ood)]
+    before = np.append(True, np.diff(id_) > 0)[: len(ood)]
     kept = np.flatnonzero(following & before)
-    upper = np.append(swept.value[1:], np.inf)[: len(ood)]
-    lines = np.column_stack([np.ones(len(ood)), midway(swept.value, upper)])[kept]
-    masses = np.column_stack([swept.id, ood, swept.loss])[kept]
-    return _table(lines, masses, points, complete=True, columns=columns)
+    lines = np.column_stack([np.ones(len(ood)), thresholds])[kept]
+    return _table(lines, masses[kept], totals, complete=complete, columns=columns)
 
 
 def _table(
     lines: FloatArray,
     masses: IntArray,
-    points: Points,
+    totals: Totals,
     *,
     complete: bool,
     columns: ScoreColumns,
 ) -> OperatingTable:
     """Put the rule that rejects everything in front: it competes where costs are minimised."""
-    nothing = np.zeros(points.scores.shape[1] + 1)
+    nothing = np.zeros(columns.count + 1)
     nothing[0], nothing[-1] = 1.0, -np.inf
     lines = np.vstack([nothing, lines])
     accepted = np.vstack([np.zeros(3, np.int64), masses])
@@ -357,11 +411,117 @@ def _table(
         accepted_ood=accepted[:, 1],
         accepted_loss=accepted[:, 2],
         # Counts of groups and sets are not in the table, so no bound can be about them.
-        totals=replace(points.totals, groups=(), sets=()),
+        totals=replace(totals, groups=(), sets=()),
         complete=complete,
         score_names=columns.names,
         confidence=columns.confidence,
     )
+
+
+def _of_source(
+    source: ScoreSource,
+    rules: Iterable[Rule] | None,
+    directions: Directions,
+    search: Exact | Grid | None,
+) -> OperatingTable:
+    """Return a table of rows that stay where they are."""
+    if rules is not None:
+        return _tallied(source, _half_planes(rules, source.columns))
+    if len(source.score_names) == 1:
+        return _binned(source)
+    most = source.memory // FRONTIER_ROW_BYTES
+    if source.overview().rows <= most:
+        return operating_table(bring(source, most), directions=directions, search=search)
+    few = bring(source, min(DRAWN_ROWS, most))
+    return _along_directions(source, few, frontier(few, directions=directions, search=search))
+
+
+def _tallied(source: ScoreSource, rules: Sequence[Rule]) -> OperatingTable:
+    """Count rules on doubts, one after the other."""
+    overview = source.overview()
+    measure = Measure.of(overview, apart=False)
+    # A few cells tell the totals.
+    counted = source.histogram(bins_for(source.sample(_TOTALS_ROWS, seed=0), 1), measure)
+    tallies = [source.tally(rule, measure)[None] for rule in rules]
+    lines = np.array([[*rule.direction, rule.threshold] for rule in rules])
+    masses = np.array([[one.id, one.ood[0], one.loss] for one in tallies], np.int64)
+    table = _table(
+        lines.reshape(-1, len(source.score_names) + 1),
+        masses.reshape(-1, 3),
+        counted_totals(counted, overview, measure),
+        complete=False,
+        columns=source.columns,
+    )
+    return replace(table, card=Card.of_source(overview, source.columns))
+
+
+def _binned(source: ScoreSource) -> OperatingTable:
+    """Count one score: every threshold, or those between bins if rows that share one are many."""
+    stream = Streamed(source, [TprFprModel(0, 1)], DIRECTION_SETS["nonneg"])
+    grid, totals, columns = stream.grid, stream.totals, source.columns
+    shared = (grid.low < grid.high)[:, 0]
+    if int(grid.rows[shared].sum()) <= stream.plan.fetched:
+        rows = stream.layers.fetch(grid, shared)
+        table = _swept(points_of_one(grid, shared, rows, totals), columns)
+    else:
+        order = np.argsort(grid.low[:, 0])
+        low, high = grid.low[order, 0], grid.high[order, 0]
+        masses = np.cumsum(grid.mass[:, order], axis=1)[[ID, OOD, LOSS]].T
+        ends = midway(high, np.append(low[1:], np.inf))
+        table = _of_one_score(ends, masses, totals, complete=False, columns=columns)
+    drawn = None if stream.sample is None else sides_of(stream.sample)
+    return replace(table, card=Card.of_source(stream.overview, columns, drawn=drawn))
+
+
+def _along_directions(source: ScoreSource, few: Sample, surface: Frontier) -> OperatingTable:
+    """Count all rows along the directions of some of the rules that are best for drawn rows."""
+    overview, columns = source.overview(), source.columns
+    measure = Measure.of(overview, apart=False)
+    scores = Points.of(few).scores
+    scores = scores[np.isfinite(scores).all(axis=1)]
+    axes = {
+        direction: axis_for(combine(direction, scores), THRESHOLDS)
+        for direction in _directions(surface)
+    }
+    strips = [Strip.along(weights, axis) for weights, axis in axes.items() if axis.bins > 1]
+    # A few cells will do: what matters are the strips.
+    bins = Bins(tuple(axis_for(column, 1) for column in scores.T))
+    counted = source.histogram(bins, measure, strips=strips)
+    totals = counted_totals(counted, overview, measure)
+    overview.check_counted(measure, totals.id, sum(totals.ood), totals.loss)
+    everything = [int(counted.id.sum()), int(counted.ood.sum()), int(counted.loss.sum())]
+    lines, masses = [], []
+    for strip, profile in zip(strips, counted.profiles, strict=True):
+        corner = np.where(np.array(strip.weights) > 0, overview.high, overview.low)
+        thresholds = np.append(profile.threshold, combine(strip.weights, corner[None]))
+        found = np.column_stack([profile.id, profile.ood[0], profile.loss])
+        usable = thresholds < math.inf
+        weights = np.tile(np.array(strip.weights), (len(thresholds), 1))
+        lines.append(np.column_stack([weights, thresholds])[usable])
+        masses.append(np.vstack([found, everything])[usable])
+    table = _table(
+        np.vstack([np.empty((0, 3)), *lines]),
+        np.vstack([np.empty((0, 3), np.int64), *masses]),
+        totals,
+        complete=False,
+        columns=columns,
+    )
+    drawn = columns.as_doubts(few.id_scores), columns.as_doubts(few.ood_scores)
+    return replace(table, card=Card.of_source(overview, columns, drawn=drawn))
+
+
+def _directions(surface: Frontier) -> list[tuple[float, ...]]:
+    """Return directions of a frontier's rules, in equal steps of their rank by angle.
+
+    Rules count once, not by the number of bounds they are best for: directions are close together
+    where they must be, which is where bounds bind.
+    """
+    found = surface.directions[~np.isnan(surface.thresholds)].reshape(-1, 2)
+    distinct = np.unique(found, axis=0)
+    ordered = distinct[np.argsort(np.arctan2(distinct[:, 1], distinct[:, 0]), kind="stable")]
+    places = np.linspace(0, max(0, len(ordered) - 1), DIRECTIONS_COUNTED)
+    kept = ordered[np.unique(np.rint(places).astype(np.int64))] if len(ordered) else ordered
+    return [tuple(direction) for direction in kept.tolist()]
 
 
 def _accepted(points: Points, line: FloatArray) -> tuple[int, int, int]:

@@ -237,8 +237,11 @@ class _StripSums:
 
     def __init__(self, strip: Strip, finders: Sequence[BinFinder] | None, measure: Measure) -> None:
         self._weights = strip.weights
-        thresholds = np.linspace(strip.low, strip.high, max(2, strip.steps))
-        self._thresholds = np.unique(thresholds)
+        self._finder = None if strip.axis is None else BinFinder(strip.axis)
+        if self._finder is None:
+            self._thresholds = np.unique(np.linspace(strip.low, strip.high, max(2, strip.steps)))
+        else:
+            self._thresholds = np.nextafter(self._finder.edges, -np.inf)
         self._below = self.touched = np.empty(0, bool)
         if finders is not None:
             least, most = _corner_values(strip.weights, finders)
@@ -248,7 +251,11 @@ class _StripSums:
         self._sums = np.zeros((measure.rows, len(self._thresholds) + 1), np.int64)
 
     def add(self, scores: FloatArray, key: IntArray, masses: IntArray) -> None:
-        slot = np.searchsorted(self._thresholds, combine(self._weights, scores))
+        value = combine(self._weights, scores)
+        if self._finder is None:
+            slot = np.searchsorted(self._thresholds, value)
+        else:
+            slot = self._finder.bin(value).astype(np.int64)
         if len(self.touched):
             # Cells that are below come with the histogram.
             own = np.flatnonzero(self.touched.take(key))

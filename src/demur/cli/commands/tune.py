@@ -46,7 +46,15 @@ from demur.cli.printing import (
     write_page,
 )
 from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids, tune_promised
-from demur.cli.streamed import StreamTuning, bring_rows, page_rows, refuse_in_stream, tune_stream
+from demur.cli.streamed import (
+    StreamTuning,
+    added_work,
+    bring_rows,
+    count_stream,
+    page_rows,
+    refuse_in_stream,
+    tune_stream,
+)
 from demur.cli.tuning_options import (
     HoldoutOptions,
     ModelOptions,
@@ -63,6 +71,7 @@ from demur.core.program import Number as Bound
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.rule import BoxRule, Rule, rule_data
 from demur.core.sample import Sample
+from demur.core.source import FRONTIER_ROW_BYTES
 from demur.errors import InfeasibleError
 from demur.tuning.result import Tuning
 from demur.tuning.tune import tune
@@ -165,9 +174,14 @@ def command(
     work: Mapping[str, Any] = {}
     brought = None
     paged = report is not None and all(one is None for one in (learn, per_id, counts, guarantee))
-    if engine.streams(data, row_bytes=PAGE_ROW_BYTES if paged else ROW_BYTES):
+    row_bytes = PAGE_ROW_BYTES if paged else FRONTIER_ROW_BYTES if counts else ROW_BYTES
+    if engine.streams(data, row_bytes=row_bytes):
         needs = {"--per-id": per_id, "--id beside --guarantee": guarantee and split.group}
-        refuse_in_stream(needs | {"--counts": counts})
+        refuse_in_stream(needs)
+        counted: Mapping[str, Any] = {}
+        if counts is not None:
+            table, counted = count_stream(engine, data, scores, confidence, search, split)
+            _save_counts(table, data, split.group, counts)
         if guarantee is None:
             with infeasible_as_json(out.as_json):
                 found = tune_stream(engine, data, scores, confidence, asked, model, search, split)
@@ -175,10 +189,11 @@ def command(
             rule = _described(found.tuned.rule, data, split.group, fresh)
             if report is not None:
                 _page_of_stream(engine, data, scores, confidence, search, split, found, report)
-            _finish(replace(found.tuned, rule=rule), found.points, out, rule.to_json, found.work)
+            work = added_work(counted, found.work)
+            _finish(replace(found.tuned, rule=rule), found.points, out, rule.to_json, work)
             return
         brought = bring_rows(engine, data, scores, confidence, split, what="the promise")
-        rows, work = brought.rows, brought.work
+        rows, work = brought.rows, added_work(counted, brought.work)
         split = replace(split, group=None)
     else:
         rows = read_rows(
@@ -193,8 +208,10 @@ def command(
     held = None if brought is None else brought.held
     given = _tuning_rows(rows, held, asked, model, split, learn, apart=guarantee is not None)
     train, test = given.train, given.test
-    if counts is not None:
-        save_file(counts, _counts(train, data, split.group, search).save, "the counts are")
+    if counts is not None and brought is None:
+        with Progress("counting"):
+            table = _counts(train, search)
+        _save_counts(table, data, split.group, counts)
     promised = None
     if guarantee is not None:
         promised = tune_promised(
@@ -328,16 +345,17 @@ def _tell_learned(given: TuningRows, how: str = "tuned on out-of-fold values") -
         note(f"{given.learned.explanation[:-1]}; {how}")
 
 
-def _counts(
-    sample: Sample, data: DataOptions, group: str | None, search: SearchOptions
-) -> OperatingTable:
-    """Return operating points to tune from, with rules for the columns as they are."""
+def _counts(sample: Sample, search: SearchOptions) -> OperatingTable:
+    """Return operating points to tune from."""
     from demur.guarantees.operating_tables import operating_table
 
-    with Progress("counting"):
-        table = operating_table(sample, directions=search.allowed, search=search.search)
+    return operating_table(sample, directions=search.allowed, search=search.search)
+
+
+def _save_counts(table: OperatingTable, data: DataOptions, group: str | None, path: str) -> None:
+    """Save operating points, with rules for the columns as they are."""
     card = None if table.card is None else table.card.with_entries(**_read_columns(data, group))
-    return replace(table, card=card)
+    save_file(path, replace(table, card=card).save, "the counts are")
 
 
 def _finish(

@@ -459,17 +459,11 @@ class StripAxis:
 
     def __init__(self, strip: Strip) -> None:
         self._weights = strip.weights
-        steps = max(2, strip.steps)
-        with np.errstate(over="ignore"):
-            scale = steps / min(strip.high - strip.low, _LARGEST) if strip.high > strip.low else 0.0
-        if not 0 < scale < 2.0**1000:
-            steps, scale = 1, 0.0
-        # Two pieces more: what is at most `low`, and what is above `high`.
-        start = [-_LARGEST, np.nextafter(strip.low, np.inf), np.nextafter(strip.high, np.inf)]
-        self.axis = Axis(
-            np.array(start), np.array([0.0, scale, 0.0]), np.array([0, 1, 1 + steps, 2 + steps])
-        )
-        self.threshold = np.nextafter(self.axis.edges(), -np.inf)
+        self.axis = _even_axis(strip) if strip.axis is None else strip.axis
+        edges = self.axis.edges()
+        self.threshold = np.nextafter(edges, -np.inf)
+        self.end = float(edges[-1])
+        """Values from here on are above the strip."""
 
     @property
     def bins(self) -> int:
@@ -484,6 +478,20 @@ class StripAxis:
     def key(self, scores: Sequence[str], first: int) -> ex.Expr:
         """Return the bin of a row, counted from `first`."""
         value = ex.combined(self._weights, [nw.col(name) for name in scores])
-        inside = ex.finite(scores) & (value < float(self.axis.start[2]))
+        inside = ex.finite(scores) & (value < self.end)
         place = ex.place(self.axis, value) + first
         return nw.when(inside).then(place).otherwise(nw.lit(NOWHERE)).cast(nw.Int64)
+
+
+def _even_axis(strip: Strip) -> Axis:
+    """Return the axis of a strip whose thresholds are evenly spaced."""
+    steps = max(2, strip.steps)
+    with np.errstate(over="ignore"):
+        scale = steps / min(strip.high - strip.low, _LARGEST) if strip.high > strip.low else 0.0
+    if not 0 < scale < 2.0**1000:
+        steps, scale = 1, 0.0
+    # Two pieces more: what is at most `low`, and what is above `high`.
+    start = [-_LARGEST, np.nextafter(strip.low, np.inf), np.nextafter(strip.high, np.inf)]
+    return Axis(
+        np.array(start), np.array([0.0, scale, 0.0]), np.array([0, 1, 1 + steps, 2 + steps])
+    )

@@ -279,7 +279,7 @@ class SqlSource(LabelledSource):
         ]
         start = bins.cells
         for name, axis in zip(values, axes, strict=True):
-            inside = f"{finite} AND {name} < {double(axis.axis.start[2])} AND {kept}"
+            inside = f"{finite} AND {name} < {double(axis.end)} AND {kept}"
             key = f"{start} + {sql.place(axis.axis, name)}"
             keys.append(f"CASE WHEN {inside} THEN {key} ELSE {NOWHERE} END")
             start += axis.bins
