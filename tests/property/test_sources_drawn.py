@@ -285,3 +285,27 @@ def test_folds_and_replicates_give_the_same_estimates(engine):
         cross_tune(arrays, model, groups=(np.zeros(1), np.zeros(1)))
     with pytest.raises(dm.InvalidInputError, match="no costs"):
         bootstrap(arrays, dm.CostModel(0.1, 0.1, 0, 0.2), replicates=2)
+
+
+def test_folds_and_replicates_take_the_grid_of_the_paper():
+    rng = np.random.default_rng(10)
+    n = 900
+    ood = rng.random(n) < 0.4
+    score = rng.normal(0, 1, (n, 2)) + 1.5 * ood[:, None]
+    loss = rng.random(n) < 0.3
+    sample = dm.Sample(score[~ood], loss[~ood], score[ood], score_names=("a", "b"))
+    model, grid = dm.TprFprModel(0.6, 0.4), dm.Grid(20)
+    found = cross_tune(ArraySource(sample), model, folds=3, rng=1, search=grid)
+    columns = [score[:, 0], score[:, 1]]
+    for number, fold in enumerate(found.folds):
+        rest = ~RowDraw.fold(number, 3, 1).keeps(columns, ood)
+        part = dm.Sample(score[rest & ~ood], loss[rest & ~ood], score[rest & ood])
+        assert fold.tuned == dm.tune(part, model, search=grid).point
+    booted = bootstrap(ArraySource(sample), model, replicates=2, rng=1, search=grid)
+    times = RowDraw.replicate(0, 1).times(columns)
+    weighted = dm.Sample(
+        score[~ood], loss[~ood], score[ood], id_weight=times[~ood], ood_weight=times[ood]
+    )
+    again = dm.tune(weighted, model, search=grid).point
+    assert booted.measures["tpr"].in_bag[0] == again.tpr
+    assert booted.measures["fpr"].in_bag[0] == again.fpr

@@ -16,6 +16,7 @@ from demur._arrays import FloatArray, data_frame, takes
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, evaluate
 from demur.core.row_draws import DrawableSource, RowDraw, drawable
+from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import Overview, ScoreSource
 from demur.errors import InvalidInputError
@@ -180,7 +181,8 @@ def bootstrap(
             replicates=replicates,
             confidence=confidence,
             directions=directions,
-            seed=check_options(rng, groups, search),
+            search=search,
+            seed=check_options(rng, groups),
             progress=progress,
         )
     tail = miss(confidence) / 2
@@ -396,7 +398,8 @@ def compare(
             replicates=replicates,
             confidence=confidence,
             directions=directions,
-            seed=check_options(rng, groups, search),
+            search=search,
+            seed=check_options(rng, groups),
             progress=progress,
         )
     _check_same_rows(first, second)
@@ -455,6 +458,7 @@ def bootstrap_source(
     replicates: int = 100,
     confidence: float = 0.95,
     directions: Directions | None = None,
+    search: Exact | Grid | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Bootstrap:
@@ -480,10 +484,11 @@ def bootstrap_source(
     _check_shares(source, model, replicates)
     tail = miss(confidence) / 2
     rows, names = drawable(source), measures(model)
-    tuned = tune(source, model, directions=directions)
+    tuned = tune(source, model, directions=directions, search=search)
     rates, unable = np.empty((replicates, 3, len(names))), 0
+    anew = Retuning(model, directions, search)
     for number in range(replicates):
-        found = _replicate(rows, RowDraw.replicate(number, seed), tuned, directions)
+        found = _replicate(rows, RowDraw.replicate(number, seed), tuned.rule, anew)
         unable += found[2] is None
         rates[number] = [values(point, names) for point in found]
         if progress is not None:
@@ -498,17 +503,17 @@ def bootstrap_source(
 
 
 def _replicate(
-    rows: DrawableSource, draw: RowDraw, tuned: Tuning, directions: Directions | None
+    rows: DrawableSource, draw: RowDraw, rule: Rule, retuning: Retuning
 ) -> tuple[OperatingPoint, OperatingPoint, OperatingPoint | None]:
     """Return what a rule tuned anew does on the rows drawn, on all, and on those never drawn.
 
     Where none meets the bounds the tuned rule stays, which has seen all rows.
     """
-    drawn, model = rows.drawn(draw), tuned.model
-    anew = tuned_if_any(drawn, model, directions)
+    drawn, model = rows.drawn(draw), retuning.model
+    anew = tuned_if_any(drawn, retuning)
     if anew is None:
-        in_bag = evaluate(tuned.rule, drawn, model=model)
-        return in_bag, evaluate(tuned.rule, rows, model=model), None
+        in_bag = evaluate(rule, drawn, model=model)
+        return in_bag, evaluate(rule, rows, model=model), None
     left_out = evaluate(anew.rule, rows.drawn(draw.others), model=model)
     return anew.point, evaluate(anew.rule, rows, model=model), left_out
 
@@ -531,6 +536,7 @@ def _compare_sources(
     replicates: int,
     confidence: float,
     directions: Directions | None,
+    search: Exact | Grid | None,
     seed: int,
     progress: Progress | None,
 ) -> Comparison:
@@ -542,11 +548,12 @@ def _compare_sources(
     tail, names = miss(confidence) / 2, measures(model)
     rows = drawable(first), drawable(second)
     _check_drawn_alike(rows, seed)
-    tuned = [tune(source, model, directions=directions) for source in (first, second)]
+    anew = Retuning(model, directions, search)
+    tuned = [tune(one, model, directions=directions, search=search) for one in (first, second)]
     rates, unable = np.empty((replicates, 2, 3, len(names))), 0
     for number in range(replicates):
         draw = RowDraw.replicate(number, seed)
-        found = [_replicate(rows[k], draw, tuned[k], directions) for k in (0, 1)]
+        found = [_replicate(rows[k], draw, tuned[k].rule, anew) for k in (0, 1)]
         unable += any(points[2] is None for points in found)
         rates[number] = [[values(point, names) for point in points] for points in found]
         if progress is not None:

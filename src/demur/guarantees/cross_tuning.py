@@ -424,8 +424,9 @@ def cross_tune(
     (0.119, 0.12)
     """
     if isinstance(sample, ScoreSource):
-        seed = check_options(rng, groups, search)
-        options: dict[str, Any] = {"directions": directions, "progress": progress}
+        seed = check_options(rng, groups)
+        options: dict[str, Any] = {"directions": directions, "search": search}
+        options["progress"] = progress
         return cross_tune_source(sample, model, folds=folds, seed=seed, **options)
     tuned = tune(sample, model, directions=directions, search=search)
     rows = CountedRows.of(sample)
@@ -452,12 +453,11 @@ def cross_tune(
     return CrossTuning(tuned, rows.point(decided, counted, model), tuple(found), *decided)
 
 
-def check_options(rng: Seed, groups: Groups | None, search: Exact | Grid | None) -> int:
+def check_options(rng: Seed, groups: Groups | None) -> int:
     """Return the seed; refuse what needs a sample."""
-    if groups is not None or not isinstance(search, Exact | None):
+    if groups is not None:
         raise InvalidInputError(
-            "groups and search=Grid(...) need a Sample; a source draws by its key: "
-            "open_source(..., key=...)"
+            "groups need a Sample; a source draws by its key: open_source(..., key=...)"
         )
     if isinstance(rng, bool) or not isinstance(rng, int) or rng < 0:
         raise InvalidInputError(f"rng of a source must be a whole number, a seed, got {rng!r}")
@@ -470,6 +470,7 @@ def cross_tune_source(
     *,
     folds: int = 5,
     directions: Directions | None = None,
+    search: Exact | Grid | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> CrossTuning:
@@ -492,13 +493,13 @@ def cross_tune_source(
 
     if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
         raise InvalidInputError(f"folds must be a whole number, at least 2, got {folds!r}")
-    rows, tuned = drawable(source), tune(source, model, directions=directions)
+    rows, tuned = drawable(source), tune(source, model, directions=directions, search=search)
     seen = source.overview()
     measure = Measure.of(seen, apart=True, grouped=True)
     found, tallies = [], list[dict[None, Tally]]()
     for number in range(folds):
         draw = RowDraw.fold(number, folds, seed)
-        part = tuned_if_any(rows.drawn(draw.others), model, directions)
+        part = tuned_if_any(rows.drawn(draw.others), Retuning(model, directions, search))
         if part is None:
             found.append(Fold(None, None, None))
         else:
@@ -539,11 +540,9 @@ def _point(tally: Tally, measure: Measure, model: RejectionModel) -> OperatingPo
     return tally_point(tally, measure, measure.sets, model=model)
 
 
-def tuned_if_any(
-    source: ScoreSource, model: RejectionModel, directions: Directions | None
-) -> Tuning | None:
+def tuned_if_any(source: ScoreSource, anew: Retuning) -> Tuning | None:
     """Return what a source is tuned to; None if no rule meets the bounds."""
     try:
-        return tune(source, model, directions=directions)
+        return tune(source, anew.model, directions=anew.directions, search=anew.search)
     except InfeasibleError:
         return None

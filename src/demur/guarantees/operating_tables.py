@@ -38,6 +38,7 @@ from demur.core.rule import BoxRule, Rule
 from demur.core.sample import Sample
 from demur.core.source import FRONTIER_ROW_BYTES, Measure, ScoreSource, Strip
 from demur.errors import InfeasibleError, InvalidInputError
+from demur.guarantees.splits import sorted_rows
 from demur.tuning.frontier import Frontier, frontier
 from demur.tuning.prepared import LinearParts, goal_of
 from demur.tuning.result import (
@@ -340,7 +341,8 @@ def _counted_table(
     if rules is None and sample.n_scores == 1:
         return _swept(points, sample.columns)
     if rules is None:
-        surface = frontier(sample, directions=directions, search=search)
+        # Engines bring rows in any order, and rules that tie must not depend on it.
+        surface = frontier(sorted_rows(sample), directions=directions, search=search)
         found = np.concatenate([surface.directions, surface.thresholds[..., None]], axis=2)
         lines = found[~np.isnan(surface.thresholds)]
     else:
@@ -432,7 +434,7 @@ def _of_source(
     most = source.memory // FRONTIER_ROW_BYTES
     if source.overview().rows <= most:
         return operating_table(bring(source, most), directions=directions, search=search)
-    few = bring(source, min(DRAWN_ROWS, most))
+    few = sorted_rows(bring(source, min(DRAWN_ROWS, most)))
     return _along_directions(source, few, frontier(few, directions=directions, search=search))
 
 

@@ -262,7 +262,6 @@ def estimate_command(
         ids: Groups | None = None
         rows: Sample | ScoreSource
         if engine.streams(data, folders=False):
-            refuse_in_stream({"--grid": search.grid})
             asked_for = click.get_current_context().get_parameter_source("replicates")
             if asked_for is ParameterSource.DEFAULT:
                 resampling = replace(resampling, replicates=0)
