@@ -39,6 +39,8 @@ from demur.errors import InvalidInputError
 if TYPE_CHECKING:
     from demur.learn import Learned, LearnedRule
 
+# Live scores that are held against the ranges of the card, where they are not read.
+_LOOKED_AT = 100_000
 _LOSSES = ("loss", "correct", "label", "prediction")
 
 
@@ -101,6 +103,23 @@ class SavedRule:
         for text in ranges.warnings():
             caution(f"{path}: {text}")
         return raw if self.learned is None else np.asarray(self.learned.transform(raw))
+
+    @contextmanager
+    def in_use(
+        self, engine: EngineOptions, path: str, progress: Progress
+    ) -> Iterator[FloatArray | ScoreSource]:
+        """Give inputs in use: as `deployed` does, or counted where they are if they are many."""
+        data = DataOptions(path, None, None, None, None, "zero_one", None, None, (), None, None)
+        if self.learned is not None or not engine.streams(data, folders=False):
+            yield self.deployed(path)
+            return
+        columns = self.names, self.confidence
+        with opened(engine, data, *columns, progress, about=4, need_loss=False) as live:
+            ranges = self.ranges()
+            ranges.add(live.columns.as_doubts(live.sample(_LOOKED_AT, seed=0).scores))
+            for text in ranges.warnings():
+                caution(f"{path}: {text}")
+            yield live
 
     def columns(self, data: DataOptions, *, need_loss: bool = True) -> DataOptions:
         """Return the options with the columns that the card knows and they do not name."""

@@ -18,9 +18,11 @@ from demur.cli.saved import opened, work_data
 from demur.cli.tuning_options import HoldoutOptions, ModelOptions, SearchOptions
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint, count_rule, evaluate
-from demur.core.row_draws import bring
+from demur.core.row_draws import bring, drawn_together, repeats_key
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import FRONTIER_ROW_BYTES, ScoreSource, Sizes
+
+from demur.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from demur.guarantees.operating_tables import OperatingTable
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 PROMISE_ROW_BYTES = 600
 """What a row that is brought here takes until a promise is made."""
+_TOGETHER = 0.05
+"""Other rows with the scores of one, in the mean, beyond which rows drawn by them prove nothing."""
 PAGE_ROWS = 100_000
 """A page of more rows takes minutes, and none of its curves would look different."""
 
@@ -152,19 +156,23 @@ def bring_rows(
     split: HoldoutOptions = _NO_SPLIT,
     *,
     what: str,
+    promised: bool = False,
     row_bytes: int = PROMISE_ROW_BYTES,
     most: int | None = None,
     count: Callable[[Sequence[ScoreSource]], WholeRows] | None = None,
 ) -> BroughtRows:
     """Return the rows of DATA, or as many as memory holds and at most `most`, drawn by a hash.
 
-    The same rows whatever the engine. `what` rests on them, and that is said. Where they are not
-    all rows, `count` is given all: those to tune on, and those held out if there are any.
+    The same rows whatever the engine. `what` rests on them, and that is said; what is `promised`
+    takes rows that a hash draws one by one. Where they are not all rows, `count` is given all:
+    those to tune on, and those held out if there are any.
     """
     with (
         Progress("counting rows") as progress,
         opened(engine, data, scores, confidence, progress, about=4, key=split.group) as source,
     ):
+        if promised and split.group is not None:
+            refuse_shared_ids(source, split.group)
         parts = [part for part in split.parts(source) if part is not None]
         fitting = engine.memory // row_bytes
         most = fitting if most is None else min(most, fitting)
@@ -172,6 +180,8 @@ def bring_rows(
         samples = [bring(part, most * part.overview().rows // total) for part in parts]
         whole = count(parts) if count is not None and total > most else None
         work = work_data(source)
+        if promised and (total > most or len(parts) == 2) and split.group is None:
+            _refuse_ties(samples[0])
     if total > most:
         brought = [sum(part.n_id for part in samples), sum(part.n_ood for part in samples)]
         more = f": more rows need more --memory, about {row_bytes} bytes each"
@@ -198,6 +208,30 @@ def bring_rows(
     return BroughtRows(rows, held if len(parts) == 2 else None, work, whole)
 
 
+def refuse_shared_ids(source: ScoreSource, column: str) -> None:
+    """Refuse a promise from rows that stay where they are if some share an id."""
+    if repeats_key(source, column):
+        raise InvalidInputError(
+            f"a promise counts independent rows, and rows share ids in column {column!r}: keep one "
+            "row of each id, or add --engine memory (about 300 bytes a row) and --per-id, which "
+            "says what to promise"
+        )
+
+
+def _refuse_ties(drawn: Sample) -> None:
+    """Refuse a promise from rows that were drawn by their scores, where many share them.
+
+    Drawn are all rows of a score or none, so that they are no independent rows of the population.
+    """
+    together = drawn_together(np.vstack([drawn.id_scores, drawn.ood_scores]))
+    if together > _TOGETHER:
+        raise InvalidInputError(
+            "a promise counts independent rows, but a hash of the scores draws these, and about "
+            f"{together + 1:,.3g} rows share the scores of one: give --id, a column that tells "
+            "rows apart, or enough --memory for all rows and no --holdout"
+        )
+
+
 def added_work(*parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return, for --json, what an engine did in several goes."""
     work: dict[str, Any] = {}
@@ -214,14 +248,17 @@ def page_rows(
     confidence: tuple[str, ...],
     split: HoldoutOptions,
     found: StreamTuning | None,
+    *,
+    promised: bool = False,
 ) -> tuple[BroughtRows, WholeRows | None]:
     """Return the rows that a page is drawn from and, if these are not all, what is known of all.
 
-    `found` is the rule that was tuned on all rows, if there is one.
+    `found` is the rule that was tuned on all rows, if there is one; `promised` as in `bring_rows`.
     """
     brought = bring_rows(
         *(engine, data, scores, confidence, split),
         what="the choice of rules that the page offers",
+        promised=promised,
         row_bytes=PAGE_ROW_BYTES,
         most=PAGE_ROWS,
         count=lambda parts: _counted(parts, found),

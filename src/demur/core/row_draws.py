@@ -304,6 +304,20 @@ def repeats_key(source: ScoreSource, key: str, *, seed: int = 0) -> bool:
     return any(max(tally.total_id, tally.total_ood[0]) > 1 for tally in tallies)
 
 
+def drawn_together(scores: FloatArray) -> float:
+    """Return how many other rows have the scores of one in the mean, of rows drawn by these.
+
+    Of drawn rows all that share scores are there, so that this is how many there are among all.
+
+    Examples
+    --------
+    >>> drawn_together(np.array([[0.1], [0.1], [0.2], [0.3]]))
+    0.5
+    """
+    _, counts = np.unique(scores, axis=0, return_counts=True)
+    return float((counts.astype(float) ** 2).sum() / max(len(scores), 1)) - 1
+
+
 def share_drawn_together(source: ScoreSource, seed: int = 0) -> float:
     """Return about which share of the rows have the scores of another one."""
     scores = source.sample(_LOOKED_AT, seed=seed).scores

@@ -29,7 +29,7 @@ import numpy as np
 from demur._arrays import FloatArray, IntArray, seeded, takes
 from demur.core.bins import Bins, axis_for
 from demur.core.rates import evaluate
-from demur.core.row_draws import PRIME, RowDraw, bring, drawable
+from demur.core.row_draws import PRIME, RowDraw, bring, drawable, drawn_together
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import Measure, Overview, ScoreSource
@@ -248,9 +248,7 @@ def _refuse_ties(known: ScoreSource, learn: Sample, share: float, rows: int, see
     """
     if getattr(known, "drawn_by_key", False):
         return
-    scores = np.vstack([learn.id_scores, learn.ood_scores])
-    _, counts = np.unique(scores, axis=0, return_counts=True)
-    together = float((counts.astype(float) ** 2).sum() / len(scores)) - 1
+    together = drawn_together(np.vstack([learn.id_scores, learn.ood_scores]))
     # Learned from were all rows of a score, or none.
     if together * share > _TOGETHER:
         raise InvalidInputError(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from demur._arrays import FloatArray
 from demur.cli import UNMET
 from demur.cli.inputs import DataOptions, EngineOptions, data_options, engine_options
 from demur.cli.options import (
@@ -25,22 +27,19 @@ from demur.cli.output import Progress, json_option, note
 from demur.cli.printing import Result, ResultTable, Section, rate, rows_data, verdict
 from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids
 from demur.cli.saved import SavedRule, opened, refuse_share, work_data
-from demur.cli.streamed import refuse_in_stream
-from demur.cli.tuning_options import ModelOptions, model_options
+from demur.cli.streamed import bring_rows, refuse_in_stream, refuse_shared_ids
+from demur.cli.tuning_options import HoldoutOptions, ModelOptions, model_options
 from demur.core.fingerprint import share_of_tuning_rows
 from demur.core.models import RejectionModel, TprFprModel
 from demur.core.program import Number as Bound
 from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
-from demur.core.source import Sizes
+from demur.core.source import ScoreSource, Sizes
 from demur.core.wording import at_least_text, at_most_text, formula
 from demur.errors import InvalidInputError
 from demur.guarantees.certified_rule import PARTS_CAVEAT, Certified, certify
 from demur.guarantees.intervals import Interval
 from demur.guarantees.splits import EVERY_ID_ONCE, one_of_each
-
-if TYPE_CHECKING:
-    pass
 
 _EXAMPLES = """\b
 Examples:
@@ -150,13 +149,22 @@ def command(
         "sides": "two" if two_sided else "one",
     }
     sizes: Sample | Sizes
-    work: dict[str, Any] = {}
-    if saved.streams(engine, data):
-        refuse_in_stream({"--id": group, "--deployed": deployed, "--max-loss": max_loss})
-        with (
-            Progress("counting rows") as progress,
-            opened(engine, saved.columns(data), names, loaded.confidence, progress) as source,
-        ):
+    work: Mapping[str, Any] = {}
+    there = saved.streams(engine, data)
+    if there:
+        refuse_in_stream({"--per-id": per_id})
+    # Counts of cells say nothing of losses that are not 0 and 1.
+    if there and max_loss is None:
+        with ExitStack() as stack:
+            progress = stack.enter_context(Progress("counting rows"))
+            columns = saved.columns(data), names, loaded.confidence
+            source = stack.enter_context(opened(engine, *columns, progress, key=group))
+            if group is not None:
+                refuse_shared_ids(source, group)
+            if deployed is not None:
+                level_each = (1 + level_each) / 2
+                in_use = stack.enter_context(saved.in_use(engine, deployed, progress))
+                priors, notes = _deployed_priors(saved, deployed, in_use, source, level_each)
             asking["ood_prior"] = priors or model.prior
             promise = certify(
                 loaded, source, confidence=level_each, allow_tuning_rows=True, **asking
@@ -165,7 +173,15 @@ def command(
             refuse_share(tuning_rows, allow=allow_tuning_rows)
             sizes, work = source.sizes(), work_data(source)
     else:
-        rows = saved.read(data, group=group)
+        if there:
+            one_by_one = HoldoutOptions(None, 0, group)
+            columns = saved.columns(data), names, loaded.confidence
+            brought = bring_rows(
+                *(engine, *columns, one_by_one), what="the promise", promised=True
+            )
+            rows, work, group = brought.rows, brought.work, None
+        else:
+            rows = saved.read(data, group=group)
         refuse_repeated_ids(rows, group, per_id)
         sizes = sample = rows.sample(names)
         tuning_rows = saved.refuse_tuning_rows(rows, allow=allow_tuning_rows)
@@ -175,7 +191,11 @@ def command(
             ids = rows.ids(group)
             # Labelled rows of one id are not independent, here as little as below.
             labelled = sample if ids is None else one_of_each(sample, ids, 0)
-            priors, notes = _deployed_priors(saved, deployed, labelled, level_each)
+            with (
+                Progress("counting rows") as progress,
+                saved.in_use(engine, deployed, progress) as in_use,
+            ):
+                priors, notes = _deployed_priors(saved, deployed, in_use, labelled, level_each)
         with Progress("certifying"):
             promise = certify(
                 loaded,
@@ -195,7 +215,8 @@ def command(
         "holds": promise.holds,
         "tuning_rows": tuning_rows,
         "ood_prior": [float(prior) for prior in priors or (model.prior,) if prior is not None],
-    } | work
+        **work,
+    }
     promise = replace(promise, confidence=float(told.level))
     _result(loaded, promise, asked, described, notes).show(as_json=as_json)
     if not promise.holds:
@@ -203,22 +224,26 @@ def command(
 
 
 def _deployed_priors(
-    saved: SavedRule, path: str, sample: Sample, level: float
+    saved: SavedRule,
+    path: str,
+    in_use: FloatArray | ScoreSource,
+    labelled: Sample | ScoreSource,
+    level: float,
 ) -> tuple[tuple[Bound, Bound], list[str]]:
     """Return the shares of OOD inputs that inputs in use allow, and what to say of them."""
     from demur.guarantees.prior import estimate_prior
 
-    in_use = saved.deployed(path)
-    found = estimate_prior(saved.rule, in_use, validation=sample, confidence=level)
+    found = estimate_prior(saved.rule, in_use, validation=labelled, confidence=level)
     if not found.consistent:
         raise InvalidInputError(
             f"{path}: no share of OOD inputs explains these scores, so the rows here say nothing "
             "about precision and cost in use"
         )
+    count = in_use.overview().rows if isinstance(in_use, ScoreSource) else len(in_use)
     # At a share of 1 no precision can be promised.
     low, high = found.interval.low, min(found.interval.high, 1 - 1e-9)
     said = f"between {at_least_text(low, 4)} and {at_most_text(high, 4)}"
-    return (low, high), [f"The share of OOD among {len(in_use):,} inputs in use is {said}."]
+    return (low, high), [f"The share of OOD among {count:,} inputs in use is {said}."]
 
 
 def _result(

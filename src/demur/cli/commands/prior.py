@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from demur._arrays import FloatArray
 from demur.cli import ALARM
 from demur.cli.inputs import DataOptions, EngineOptions, data_options, engine_options
 from demur.cli.options import (
@@ -19,7 +18,7 @@ from demur.cli.options import (
     option,
     scores_option,
 )
-from demur.cli.output import Progress, caution, json_option, note
+from demur.cli.output import Progress, json_option, note
 from demur.cli.printing import Result, Section, rows_data
 from demur.cli.saved import SavedRule, opened, work_data
 from demur.cli.streamed import added_work, refuse_in_stream
@@ -33,9 +32,6 @@ from demur.guarantees.splits import one_of_each
 
 if TYPE_CHECKING:
     from demur.guarantees.prior import PriorEstimate
-
-# Live scores that are held against the ranges of the card, where they are not read.
-_LOOKED_AT = 100_000
 
 _EXAMPLES = """\b
 Examples:
@@ -94,7 +90,6 @@ def command(
     saved = SavedRule.load(rule, scores, told.confidence).for_rows_of(data.data, deployed)
     loaded = saved.rule
     there = saved.streams(engine, data, folders=False)
-    live_there = saved.learned is None and engine.streams(_only(deployed), folders=False)
     if there:
         refuse_in_stream({"--id": group})
     with ExitStack() as stack:
@@ -102,15 +97,13 @@ def command(
         known: Sample | ScoreSource
         if there:
             told_data = saved.columns(data, need_loss=False)
-            known = stack.enter_context(_opened(saved, engine, told_data, progress, about=6))
+            columns = saved.names, saved.confidence
+            known = stack.enter_context(
+                opened(engine, told_data, *columns, progress, about=6, need_loss=False)
+            )
         else:
             known = _labelled_rows(saved, data, group)
-        live: FloatArray | ScoreSource
-        if live_there:
-            live = stack.enter_context(_opened(saved, engine, _only(deployed), progress, about=4))
-            _warn_of_ranges(saved, deployed, live)
-        else:
-            live = saved.deployed(deployed)
+        live = stack.enter_context(saved.in_use(engine, deployed, progress))
         found = estimate_prior(loaded, live, validation=known, confidence=float(told.level))
         if isinstance(known, ScoreSource) and (share := share_of_tuning_rows(loaded, known)):
             warn_of_share(share)
@@ -131,19 +124,6 @@ def command(
         raise SystemExit(ALARM)
 
 
-def _only(path: str) -> DataOptions:
-    """Return the options of rows that have scores and nothing else."""
-    return DataOptions(path, None, None, None, None, "zero_one", None, None, (), None, None)
-
-
-def _opened(
-    saved: SavedRule, engine: EngineOptions, data: DataOptions, progress: Progress, *, about: int
-) -> AbstractContextManager[ScoreSource]:
-    """Open rows that need no losses."""
-    columns = saved.names, saved.confidence
-    return opened(engine, data, *columns, progress, about=about, need_loss=False)
-
-
 def _labelled_rows(saved: SavedRule, data: DataOptions, group: str | None) -> Sample:
     """Return labelled rows in memory, one of each id."""
     rows = saved.read(data, need_loss=False, group=group)
@@ -151,14 +131,6 @@ def _labelled_rows(saved: SavedRule, data: DataOptions, group: str | None) -> Sa
     if share := saved.share_of_tuning_rows(rows):
         warn_of_share(share)
     return sample if ids is None else one_of_each(sample, ids, 0)
-
-
-def _warn_of_ranges(saved: SavedRule, path: str, live: ScoreSource) -> None:
-    """Say if inputs in use are unlike those that the card knows, as far as a sample tells."""
-    ranges = saved.ranges()
-    ranges.add(live.columns.as_doubts(live.sample(_LOOKED_AT, seed=0).scores))
-    for text in ranges.warnings():
-        caution(f"{path}: {text}")
 
 
 def _advice(found: PriorEstimate) -> list[str]:

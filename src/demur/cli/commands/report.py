@@ -293,19 +293,21 @@ def command(
     out_of_reach: InfeasibleError | None = None
     whole: WholeRows | None = None
     # What needs all rows in memory takes what it takes.
-    in_memory = options.compare or per_id is not None or (promise.guarantee and split.group)
+    in_memory = options.compare or per_id is not None
     streams = engine.streams(
         data, folders=False, row_bytes=ROW_BYTES if in_memory else PAGE_ROW_BYTES
     )
     if streams:
         refuse_in_stream({"--compare": options.compare or None, "--per-id": per_id})
-        refuse_in_stream({"--id beside --guarantee": promise.guarantee and split.group})
         # The search takes the most time, and its rule is that of all rows.
         try:
             found = tune_stream(engine, data, scores, confidence, asked, model, search, split)
         except InfeasibleError as error:
             out_of_reach = error
-        brought, whole = page_rows(engine, data, scores, confidence, split, found)
+        brought, whole = page_rows(
+            *(engine, data, scores, confidence, split, found),
+            promised=promise.guarantee is not None,
+        )
         rows, held = brought.rows, brought.held
         work = brought.work if found is None else added_work(found.work, brought.work)
         listed = None

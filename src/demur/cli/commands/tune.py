@@ -176,8 +176,7 @@ def command(
     paged = report is not None and all(one is None for one in (learn, per_id, counts, guarantee))
     row_bytes = PAGE_ROW_BYTES if paged else FRONTIER_ROW_BYTES if counts else ROW_BYTES
     if engine.streams(data, row_bytes=row_bytes):
-        needs = {"--per-id": per_id, "--id beside --guarantee": guarantee and split.group}
-        refuse_in_stream(needs)
+        refuse_in_stream({"--per-id": per_id})
         counted: Mapping[str, Any] = {}
         if counts is not None:
             table, counted = count_stream(engine, data, scores, confidence, search, split)
@@ -192,7 +191,9 @@ def command(
             work = added_work(counted, found.work)
             _finish(replace(found.tuned, rule=rule), found.points, out, rule.to_json, work)
             return
-        brought = bring_rows(engine, data, scores, confidence, split, what="the promise")
+        brought = bring_rows(
+            *(engine, data, scores, confidence, split), what="the promise", promised=True
+        )
         rows, work = brought.rows, added_work(counted, brought.work)
         split = replace(split, group=None)
     else:
