@@ -104,3 +104,19 @@ def test_connect():
         text=True,
     )
     assert f"{len(tests)} passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_small_partitions_share_tasks():
+    rng = np.random.default_rng(12)
+    sample = random_sample(rng, most=300)
+    table, roles = table_of(sample, rng)
+    frame = spark_session().createDataFrame(table).repartition(60)
+    source = SparkSource(frame, roles)
+    model = dm.TprFprModel(0.5, 1)
+    assert dm.tune(source, model).point == dm.tune(sample, model).point
+    if "connect" not in type(frame).__module__:
+        # Two cores, each with some tasks; what is large keeps its partitions.
+        assert source._native.rdd.getNumPartitions() == 8
+        few = SparkSource(frame.coalesce(3), roles)
+        few.overview()
+        assert few._native.rdd.getNumPartitions() == 3

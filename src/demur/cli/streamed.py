@@ -10,7 +10,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from demur._arrays import BoolArray
+from demur._arrays import BoolArray, FloatArray
 from demur.cli.inputs import PAGE_ROW_BYTES, DataOptions, EngineOptions, ScoreTable
 from demur.cli.output import Progress, caution
 from demur.cli.printing import Points
@@ -33,6 +33,7 @@ PROMISE_ROW_BYTES = 600
 """What a row that is brought here takes until a promise is made."""
 _TOGETHER = 0.05
 """Other rows with the scores of one, in the mean, beyond which rows drawn by them prove nothing."""
+_LOOKED_AT = 100_000
 PAGE_ROWS = 100_000
 """A page of more rows takes minutes, and none of its curves would look different."""
 
@@ -177,11 +178,16 @@ def bring_rows(
         fitting = engine.memory // row_bytes
         most = fitting if most is None else min(most, fitting)
         total = source.overview().rows
+        by_scores = promised and split.group is None and (total > most or len(parts) == 2)
+        if by_scores:
+            # Of a few values, a hash may draw none: told by rows drawn by chance first.
+            some = source.sample(_LOOKED_AT, seed=0).scores
+            _refuse_ties(drawn_together(some) * total / max(len(some), 1), beyond=1.0)
         samples = [bring(part, most * part.overview().rows // total) for part in parts]
         whole = count(parts) if count is not None and total > most else None
         work = work_data(source)
-        if promised and (total > most or len(parts) == 2) and split.group is None:
-            _refuse_ties(samples[0])
+        if by_scores:
+            _refuse_ties(drawn_together(np.vstack([samples[0].id_scores, samples[0].ood_scores])))
     if total > most:
         brought = [sum(part.n_id for part in samples), sum(part.n_ood for part in samples)]
         more = f": more rows need more --memory, about {row_bytes} bytes each"
@@ -218,13 +224,12 @@ def refuse_shared_ids(source: ScoreSource, column: str) -> None:
         )
 
 
-def _refuse_ties(drawn: Sample) -> None:
-    """Refuse a promise from rows that were drawn by their scores, where many share them.
+def _refuse_ties(together: float, *, beyond: float = _TOGETHER) -> None:
+    """Refuse a promise from rows that are drawn by their scores, where many share them.
 
     Drawn are all rows of a score or none, so that they are no independent rows of the population.
     """
-    together = drawn_together(np.vstack([drawn.id_scores, drawn.ood_scores]))
-    if together > _TOGETHER:
+    if together > beyond:
         raise InvalidInputError(
             "a promise counts independent rows, but a hash of the scores draws these, and about "
             f"{together + 1:,.3g} rows share the scores of one: give --id, a column that tells "

@@ -8,6 +8,7 @@ ones. The only place that imports dask, in the function `dask`.
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -50,6 +51,12 @@ from demur.sources.tables import MISSING, csv_dialect
 
 # Histograms that one task adds up; tasks that are given out at a time, if no worker is there yet.
 _FAN = 8
+# So few partitions are a task each. Of more, consecutive ones share a task up to so many rows: what
+# a task takes whatever its rows, some hundredths of a second, is then little beside these.
+_FEW_PARTITIONS = 64
+_TASK_ROWS = 200_000
+# Until sizes are known, by those of some partitions, and no more of them, since others may be large.
+_PROBED, _GATHERED = 8, 16
 # What Dask finds in the first rows, and what it is if all rows are so; any cell may be empty.
 _SETTLED = {"int64": "Int64", "bool": "boolean", "float64": "float64"}
 
@@ -97,10 +104,15 @@ class DaskSource(LabelledSource):
         readied = with_doubles(known_frame(frame._meta), roles)
         self._standard = StandardRows.of(readied, roles, missing)
         self._frame, self._client = frame, client
+        # Rows of each partition, once they are counted; draws of these rows share them.
+        self._partition_rows: list[int] = []
 
     def _look(self) -> tuple[Roles, Table]:
         roles = self._standard.roles
-        return roles, regrouped(self._each(_look), roles)
+        tasks = self._tasks(_look, ())
+        found = self._compute([*tasks, *self._counting()])
+        self._partition_rows[:] = (size for sizes in found[len(tasks) :] for size in sizes)
+        return roles, regrouped(found[: len(tasks)], roles)
 
     def _keep_set(self, name: str) -> None:
         self._standard = self._standard.with_set(name)
@@ -171,11 +183,12 @@ class DaskSource(LabelledSource):
         seed: int | None = None,
     ) -> list[Any]:
         delayed = dask("dask").delayed
-        names = self._standard.needed + [by] * (by is not None)
+        names = list(self._standard.needed)
         if by is not None:
+            names.append(by)
             check_names(list(self._standard.schema), [("by", by)], "the frame")
-        # Only these columns are read; what the tasks share is sent once.
-        parts = self._frame[list(dict.fromkeys(names))].to_delayed()
+        parts = [_joined(parts) for parts in self._gathered(names)]
+        # What the tasks share is sent once.
         shared = [delayed(value, pure=True) for value in (self._standard, *arguments)]
         call = delayed(task, pure=True)
         if seed is None:
@@ -183,8 +196,34 @@ class DaskSource(LabelledSource):
         seeds = np.random.SeedSequence(seed).spawn(len(parts))
         return [call(part, *shared, one) for part, one in zip(parts, seeds, strict=True)]
 
+    def _gathered(self, names: Sequence[str]) -> list[list[Any]]:
+        """Return the partitions of some columns, which only are read, by the task they share."""
+        parts = self._frame[list(dict.fromkeys(names))].to_delayed()
+        if len(parts) <= _FEW_PARTITIONS:
+            return [[part] for part in parts]
+        if not self._partition_rows:
+            probed = np.linspace(0, len(parts) - 1, _PROBED).astype(int)
+            sizes = self._gather([dask("dask").delayed(len)(parts[place]) for place in probed])
+            many = min(_GATHERED, max(1, _TASK_ROWS // max(1, *sizes)))
+            return [parts[i : i + many] for i in range(0, len(parts), many)]
+        # What begins within the same so many rows is one task.
+        task = (np.cumsum(self._partition_rows) - 1) // _TASK_ROWS
+        ends = [*np.flatnonzero(np.diff(task)) + 1, len(parts)]
+        return [parts[i:j] for i, j in itertools.pairwise([0, *ends])]
+
+    def _counting(self) -> list[Any]:
+        """Return tasks that tell the sizes of partitions, where these are to be known."""
+        if self._frame.npartitions <= _FEW_PARTITIONS:
+            return []
+        count = dask("dask").delayed(_lengths, pure=True)
+        return [count(parts) for parts in self._gathered(self._standard.needed)]
+
     def _compute(self, tasks: list[Any]) -> Any:
-        with self._passing(), _told():
+        with self._passing():
+            return self._gather(tasks)
+
+    def _gather(self, tasks: list[Any]) -> Any:
+        with _told():
             if self._client is None:
                 return dask("dask").compute(*tasks)
             return self._client.gather(self._client.compute(tasks))
@@ -231,6 +270,17 @@ class _Partition(BatchedSource):
 
     def _valued(self, by: str | None) -> Iterator[tuple[Rows, Any]]:
         yield self.held, self._values
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Return partitions that share a task as one frame."""
+    if len(parts) == 1:
+        return parts[0]
+    return dask("dask").delayed(dask("dask.dataframe.dispatch").concat, pure=True)(parts)
+
+
+def _lengths(parts: list[Any]) -> list[int]:
+    return [len(part) for part in parts]
 
 
 def _look(frame: Any, standard: StandardRows) -> Table:

@@ -21,11 +21,18 @@ import numpy as np
 from demur._arrays import IntArray
 from demur.core.bins import Axis, Bins
 from demur.core.row_draws import KEY_DIGITS
+from demur.core.source import Overview
 from demur.errors import InvalidInputError, MissingExtraError
 from demur.sources.engines.base import PushdownSource
-from demur.sources.engines.expressions import KEY, Table
+from demur.sources.engines.expressions import KEY, Table, known_frame
 from demur.sources.files import Located
 from demur.sources.record_batches import arrow
+
+
+# Rows that are worth a task of their own, which takes some hundredths of a second whatever they are,
+# and tasks that every core gets at least.
+_TASK_ROWS = 250_000
+_TASKS_EACH = 4
 
 
 class SparkSource(PushdownSource):
@@ -45,6 +52,19 @@ class SparkSource(PushdownSource):
     """
 
     engine = "spark"
+
+    def overview(self) -> Overview:
+        """Look at all rows once; small partitions share tasks from then on.
+
+        Joined are neighbours, without a shuffle. So many are left that a cluster stays at work.
+        """
+        known = "_overview" in vars(self)
+        seen = super().overview()
+        if not known:
+            tasks = max(_TASKS_EACH * _parallelism(self._native), seen.rows // _TASK_ROWS)
+            self._native = self._native.coalesce(tasks)
+            self._frame = known_frame(self._native).lazy()
+        return seen
 
     def _collect(self, frame: nw.LazyFrame[Any]) -> Table:
         with self._passing(), _told():
@@ -90,6 +110,14 @@ class SparkSource(PushdownSource):
         extra = [column for column in (*temporary, *cut) if column not in self._scores]
         keyed: nw.LazyFrame[Any] = nw.from_native(frame.drop(*extra)).lazy()
         return keyed
+
+
+def _parallelism(frame: Any) -> int:
+    """Return how many tasks run at a time; of a session elsewhere, how many a shuffle has."""
+    session = frame.sparkSession
+    if "connect" in type(session).__module__:
+        return int(session.conf.get("spark.sql.shuffle.partitions"))
+    return int(session.sparkContext.defaultParallelism)
 
 
 def computed_once(frame: Any, name: str) -> Any:
