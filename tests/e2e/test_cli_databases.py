@@ -6,10 +6,13 @@ import sqlite3
 import databases
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from commands import run
 from databases import put
+
+import demur as dm
 
 COLUMNS = ["--scores", "msp,knn", "--loss", "wrong", "--ood", "ood"]
 BOUNDS = ["--min-tpr", ".8", "--max-fpr", ".3"]
@@ -116,3 +119,29 @@ def test_apply_says_what_to_do(tmp_path):
     (tmp_path / "r.json").write_text('{"version": 1}')
     done = run(tmp_path, "apply", "r.json", f"{url}#scores", "-o", "o.csv")
     assert done.returncode == 2 and not (tmp_path / "o.csv").exists()
+
+
+def test_scores_of_thousands_of_values_are_compared_in_sqlite(tmp_path):
+    """Each value has a bin of its own there, which was a CASE within a CASE, too deep for it."""
+    rng = np.random.default_rng(3)
+    n = 1200
+    ood = rng.random(n) < 0.4
+    table = pa.table({"a": rng.normal(size=n), "wrong": (rng.random(n) < 0.2) * 1.0, "ood": ood * 1})
+    pa.csv.write_csv(table, tmp_path / "rows.csv")
+    connection = sqlite3.connect(tmp_path / "rows.db")
+    put(connection, table, "sqlite", "scores")
+    connection.commit()
+    connection.close()
+    asked = ["--scores", "a", "--loss", "wrong", "--ood", "ood", "--min-tpr", ".6", "--json"]
+    here, there = (
+        run(tmp_path, "compare", *place, *asked)
+        for place in (["rows.csv"], ["sqlite:///rows.db", "--table", "scores"])
+    )
+    assert (here.returncode, there.returncode) == (0, 0), there.stderr
+    metrics = [json.loads(one.stdout)["results"][0]["metrics"] for one in (here, there)]
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-12)
+    # Another engine than the database is refused, also by a count of groups.
+    dm.Rule((1.0,), 0.5, score_names=("a",)).save(tmp_path / "rule.json")
+    by = ["rule.json", "sqlite:///rows.db#scores", "--loss", "wrong", "--ood", "ood", "--by", "ood"]
+    assert run(tmp_path, "evaluate", *by, "--engine", "spark").returncode == 2
+    assert run(tmp_path, "evaluate", *by).returncode == 0

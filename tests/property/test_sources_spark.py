@@ -117,6 +117,6 @@ def test_small_partitions_share_tasks():
     if "connect" not in type(frame).__module__:
         # Two cores, each with some tasks; what is large keeps its partitions.
         assert source._native.rdd.getNumPartitions() == 8
-        few = SparkSource(frame.coalesce(3), roles)
+        few = SparkSource(frame.repartition(3), roles)
         few.overview()
         assert few._native.rdd.getNumPartitions() == 3

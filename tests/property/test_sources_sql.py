@@ -16,11 +16,12 @@ from scored_tables import check_answers, table_of
 from streams import informative_sample, random_sample
 
 import demur as dm
+from demur.core.bins import axis_for
 from demur.core.row_draws import RowDraw, bring, repeats_key, split
 from demur.guarantees import bootstrap, certify, cross_tune
 from demur.sources.engines.connections import Database
 from demur.sources.engines.sql import SqlSource
-from demur.sources.engines.sql_rows import DIALECTS
+from demur.sources.engines.sql_rows import DIALECTS, place, written
 from demur.sources.open import Roles
 
 MODEL = dm.TprFprModel(0.6, 0.5)
@@ -529,3 +530,22 @@ def test_many_marked_cells_are_asked_for_in_parts(monkeypatch, sqlite):
     table, roles = table_of(sample, rng)
     source = SqlSource(Database.of(sqlite), put(sqlite, table, "sqlite"), roles)
     check_answers(source, sample, rng)
+
+
+def test_thousands_of_pieces_are_found_in_sqlite():
+    """SQLite's parser takes some CASEs within each other only, and queries are nested, too."""
+    rng = np.random.default_rng(8)
+    atoms = np.round(rng.normal(size=900), 3)
+    axis = axis_for(np.repeat(atoms, 3), 4096, atoms=1000)
+    assert len(axis.start) > 1000
+    scores = np.concatenate([atoms, rng.normal(size=900), np.nextafter(atoms, np.inf)])
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE t (k INTEGER, v REAL)")
+    connection.executemany("INSERT INTO t VALUES (?, ?)", enumerate(scores.tolist()))
+    key, inner = place(axis, "v"), "t"
+    for _ in range(9):
+        key, inner = f"CASE WHEN v IS NULL THEN 0 ELSE ({key}) END", f"(SELECT * FROM {inner}) AS r"
+    query = written(f"SELECT {key} AS found FROM {inner} ORDER BY k", "sqlite")
+    found = connection.execute(query).fetchall()
+    np.testing.assert_array_equal(np.ravel(found), axis.bin(scores))
+    connection.close()

@@ -143,7 +143,10 @@ def refuse_levels(levels: Sequence[Number] | None) -> None:
 
 
 _BINS = 1 << 16
+_FEW_BINS = 1 << 10
 _DRAWN = 200_000
+# Scores that have a bin of their own because many rows share them; each makes queries longer.
+_ATOMS = 1 << 10
 # Bytes that a fetched row and a distinct one take.
 _ROW_BYTES = 200
 
@@ -186,7 +189,8 @@ def distinct_rows(source: ScoreSource) -> Sample:
     """
     overview = _overview(source)
     most = _most(source)
-    bins = _bins(source)
+    # A few rows are as soon brought as counted in many bins.
+    bins = _bins(source, _FEW_BINS if overview.rows <= _DRAWN else _BINS)
     counted = source.histogram(bins, Measure.of(overview, apart=False))
     # A cell of a single score tells all about its rows if they are right, wrong or OOD.
     known = (counted.low == counted.high).all(axis=1) & overview.plain
@@ -290,7 +294,7 @@ def _overview(source: ScoreSource) -> Overview:
 
 def _bins(source: ScoreSource, bins: int = _BINS) -> Bins:
     scores = source.sample(_DRAWN, seed=0).scores[:, 0]
-    return Bins((axis_for(scores[np.isfinite(scores)] + 0.0, bins, atoms=bins // 4),))
+    return Bins((axis_for(scores[np.isfinite(scores)] + 0.0, bins, atoms=min(bins // 4, _ATOMS)),))
 
 
 def _pieces(key: IntArray, rows: IntArray, most: int) -> list[IntArray]:

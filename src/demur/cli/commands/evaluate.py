@@ -102,7 +102,8 @@ def command(
     saved = SavedRule.load(rule, scores, confidence).for_rows_of(data.data)
     asked = saved.model(model, "check")
     loaded, names = saved.rule, saved.names
-    if saved.learned is not None and (by is not None or engine.streams(data)):
+    there = engine.streams(data) or by is not None
+    if saved.learned is not None and there:
         raise click.UsageError(
             "learned scores are computed in memory: leave out --by, or add --engine memory; demur "
             "apply decides any number of rows"
@@ -111,7 +112,7 @@ def command(
     sizes: Sample | Sizes
     work: dict[str, Any] = {}
     # The rule reads raw columns, so nothing is flipped here.
-    if by is not None or engine.streams(data):
+    if there:
         data = saved.columns(data)
         with (
             Progress("counting rows") as progress,

@@ -9,6 +9,7 @@ where they neither overflow nor underflow, which Postgres would stop at.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import struct
@@ -454,16 +455,25 @@ def accepted(rule: Rule, scores: Sequence[str]) -> str:
     return " AND ".join([finite(scores), *within])
 
 
+# SQLite takes no more than some hundred words that wait for their end: a few for each CASE.
+_DEEPEST = 6
+
+
 def place(axis: Axis, value: str) -> str:
     """Return `Axis.bin` of a finite score: a tree of comparisons that ends in the right piece."""
     edges = axis.edges()
+    ways = max(2, math.ceil(len(axis.start) ** (1 / _DEEPEST)))
 
     def tree(low: int, high: int) -> str:
         if high - low == 1:
             return leaf(low)
-        middle = (low + high) // 2
-        above = f"{value} >= {double(axis.start[middle])}"
-        return f"CASE WHEN {above} THEN {tree(middle, high)} ELSE {tree(low, middle)} END"
+        ends = sorted({low + (high - low) * k // ways for k in range(ways + 1)})
+        first, *others = itertools.pairwise(ends)
+        branches = "".join(
+            f"WHEN {value} >= {double(axis.start[start])} THEN {tree(start, stop)} "
+            for start, stop in reversed(others)
+        )
+        return f"CASE {branches}ELSE {tree(*first)} END"
 
     def leaf(piece: int) -> str:
         first, last = int(axis.first[piece]), int(axis.first[piece + 1]) - 1
