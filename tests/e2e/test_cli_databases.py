@@ -126,7 +126,9 @@ def test_scores_of_thousands_of_values_are_compared_in_sqlite(tmp_path):
     rng = np.random.default_rng(3)
     n = 1200
     ood = rng.random(n) < 0.4
-    table = pa.table({"a": rng.normal(size=n), "wrong": (rng.random(n) < 0.2) * 1.0, "ood": ood * 1})
+    table = pa.table(
+        {"a": rng.normal(size=n), "wrong": (rng.random(n) < 0.2) * 1.0, "ood": ood * 1}
+    )
     pa.csv.write_csv(table, tmp_path / "rows.csv")
     connection = sqlite3.connect(tmp_path / "rows.db")
     put(connection, table, "sqlite", "scores")

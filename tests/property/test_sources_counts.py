@@ -1,4 +1,4 @@
-"""Counts to tune from, of rows that stay where they are: those of memory, or exact ones of fewer rules."""
+"""Counts to tune from, of rows that stay where they are: those of memory, or of fewer rules."""
 
 import json
 import math
@@ -177,7 +177,8 @@ def test_more_rows_than_memory_holds_are_said(lake, tmp_path, monkeypatch):
     pq.write_table(pq.read_table(lake), tmp_path / "one.parquet")
     done = tune(tmp_path / "one.parquet", tmp_path / "one.json", "--memory", "50MB")
     assert "32 directions" in done.stderr
-    assert (tmp_path / "one.json").read_text()[:10**5] == (tmp_path / "counts.json").read_text()[:10**5]
+    one, many = (json.loads((tmp_path / f"{n}.json").read_text()) for n in ("one", "counts"))
+    assert one["thresholds"] == many["thresholds"] and one["accepted_id"] == many["accepted_id"]
 
 
 def test_counts_are_kept_where_no_rule_meets_the_bounds(lake, tmp_path):
@@ -194,7 +195,9 @@ def test_held_out_rows_are_not_counted(lake, tmp_path):
 
 
 def test_counts_beside_a_guarantee_are_of_all_rows(lake, tmp_path):
-    done = tune(lake, tmp_path / "c.json", "--guarantee", ".9", "--min-tpr", ".5", "--max-fpr", ".5")
+    done = tune(
+        lake, tmp_path / "c.json", "--guarantee", ".9", "--min-tpr", ".5", "--max-fpr", ".5"
+    )
     assert "With probability 0.9" in done.stdout
     assert json.loads((tmp_path / "c.json").read_text())["totals"]["id"] == 3000
     assert math.isfinite(dm.guarantees.OperatingTable.load(tmp_path / "c.json").thresholds[-1])

@@ -88,7 +88,9 @@ def test_tiny_partitions_share_tasks(monkeypatch):
 def test_partitions_of_many_rows_keep_a_task_each(monkeypatch):
     from demur.sources.engines import dask as engine
 
-    table, roles = table_of(random_sample(np.random.default_rng(1), most=600), np.random.default_rng(2))
+    table, roles = table_of(
+        random_sample(np.random.default_rng(1), most=600), np.random.default_rng(2)
+    )
     monkeypatch.setattr(engine, "_TASK_ROWS", 40)
     source = engine.DaskSource(dask_frame(table, 70), roles)
     source.overview()

@@ -21,7 +21,8 @@ from demur.core.row_draws import RowDraw, bring, repeats_key, split
 from demur.guarantees import bootstrap, certify, cross_tune
 from demur.sources.engines.connections import Database
 from demur.sources.engines.sql import SqlSource
-from demur.sources.engines.sql_rows import DIALECTS, place, written
+from demur.sources.engines.sql_rows import DIALECTS, written
+from demur.sources.engines.sql_rows import place as piece_of
 from demur.sources.open import Roles
 
 MODEL = dm.TprFprModel(0.6, 0.5)
@@ -542,7 +543,7 @@ def test_thousands_of_pieces_are_found_in_sqlite():
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE t (k INTEGER, v REAL)")
     connection.executemany("INSERT INTO t VALUES (?, ?)", enumerate(scores.tolist()))
-    key, inner = place(axis, "v"), "t"
+    key, inner = piece_of(axis, "v"), "t"
     for _ in range(9):
         key, inner = f"CASE WHEN v IS NULL THEN 0 ELSE ({key}) END", f"(SELECT * FROM {inner}) AS r"
     query = written(f"SELECT {key} AS found FROM {inner} ORDER BY k", "sqlite")

@@ -10,7 +10,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from demur._arrays import BoolArray, FloatArray
+from demur._arrays import BoolArray
 from demur.cli.inputs import PAGE_ROW_BYTES, DataOptions, EngineOptions, ScoreTable
 from demur.cli.output import Progress, caution
 from demur.cli.printing import Points
@@ -21,7 +21,6 @@ from demur.core.rates import OperatingPoint, count_rule, evaluate
 from demur.core.row_draws import bring, drawn_together, repeats_key
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import FRONTIER_ROW_BYTES, ScoreSource, Sizes
-
 from demur.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -127,8 +126,8 @@ def count_stream(
     if pair and rows > most:
         caution(
             f"the counts are of all {rows:,} rows, along {len(directions)} "
-            f"directions that {min(DRAWN_ROWS, most):,} of them drawn by a hash suggest; rules best for any "
-            f"bounds need more --memory, about {FRONTIER_ROW_BYTES} bytes a row"
+            f"directions that {min(DRAWN_ROWS, most):,} of them drawn by a hash suggest; rules "
+            f"best for any bounds need more --memory, about {FRONTIER_ROW_BYTES} bytes a row"
         )
     elif not pair and not table.complete:
         caution(

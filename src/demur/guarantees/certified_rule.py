@@ -288,7 +288,7 @@ def _count(rule: Rule, source: ScoreSource | RuleCounts, told: _JudgedRows) -> _
     if not measure.plain:
         raise InvalidInputError(
             "a source is certified by counts, which need rows without weights and losses of 0 and "
-            "1: other losses are bounded one by one, with --max-loss (in Python from a Sample, with "
+            "1: other losses are bounded one by one, with --max-loss (in Python with a Sample and "
             "max_loss)"
         )
     point = tally_point(tally, measure, sizes.sets, model=told.model, ood_prior=told.ood_prior)

@@ -176,9 +176,7 @@ def command(
         if there:
             one_by_one = HoldoutOptions(None, 0, group)
             columns = saved.columns(data), names, loaded.confidence
-            brought = bring_rows(
-                *(engine, *columns, one_by_one), what="the promise", promised=True
-            )
+            brought = bring_rows(*(engine, *columns, one_by_one), what="the promise", promised=True)
             rows, work, group = brought.rows, brought.work, None
         else:
             rows = saved.read(data, group=group)

@@ -39,7 +39,6 @@ from demur.cli.printing import (
 )
 from demur.cli.resampling import ResamplingOptions, folds_option, resampling_options
 from demur.cli.saved import SavedRule, opened, work_data
-from demur.cli.streamed import refuse_in_stream
 from demur.cli.tuning_options import ModelOptions, SearchOptions, model_options, search_options
 from demur.core.fingerprint import share_text, warn_of_tuning_rows
 from demur.core.models import RejectionModel

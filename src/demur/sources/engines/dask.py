@@ -55,7 +55,7 @@ _FAN = 8
 # a task takes whatever its rows, some hundredths of a second, is then little beside these.
 _FEW_PARTITIONS = 64
 _TASK_ROWS = 200_000
-# Until sizes are known, by those of some partitions, and no more of them, since others may be large.
+# Until sizes are known, by those of some partitions, and not more, since others may be large.
 _PROBED, _GATHERED = 8, 16
 # What Dask finds in the first rows, and what it is if all rows are so; any cell may be empty.
 _SETTLED = {"int64": "Int64", "bool": "boolean", "float64": "float64"}

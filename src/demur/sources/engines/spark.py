@@ -28,9 +28,8 @@ from demur.sources.engines.expressions import KEY, Table, known_frame
 from demur.sources.files import Located
 from demur.sources.record_batches import arrow
 
-
-# Rows that are worth a task of their own, which takes some hundredths of a second whatever they are,
-# and tasks that every core gets at least.
+# Rows that are worth a task of their own, which takes some hundredths of a second at least, and
+# tasks that every core gets if there are as many.
 _TASK_ROWS = 250_000
 _TASKS_EACH = 4
 

@@ -162,7 +162,13 @@ def tune_source(
     point = _point(stream, rule, line, model)
     drawn = None if stream.sample is None else sides_of(stream.sample)
     card = Card.of_source(stream.overview, source.columns, drawn=drawn)
-    return Tuning(replace(rule, card=card.tuned_for(model, point, ood=ood)), point, model, stream.totals, certificate)
+    return Tuning(
+        replace(rule, card=card.tuned_for(model, point, ood=ood)),
+        point,
+        model,
+        stream.totals,
+        certificate,
+    )
 
 
 _Look = Callable[[Program, Exact | Grid], tuple[Line | Box | None, SearchCertificate]]
