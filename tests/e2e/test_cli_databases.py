@@ -122,7 +122,7 @@ def test_apply_says_what_to_do(tmp_path):
 
 
 def test_scores_of_thousands_of_values_are_compared_in_sqlite(tmp_path):
-    """Each value has a bin of its own there, which was a CASE within a CASE, too deep for it."""
+    """Hundreds of values have a bin of their own there, a CASE within CASEs, too deep for it."""
     rng = np.random.default_rng(3)
     n = 1200
     ood = rng.random(n) < 0.4

@@ -143,10 +143,9 @@ def refuse_levels(levels: Sequence[Number] | None) -> None:
 
 
 _BINS = 1 << 16
-_FEW_BINS = 1 << 10
 _DRAWN = 200_000
 # Scores that have a bin of their own because many rows share them; each makes queries longer.
-_ATOMS = 1 << 10
+_ATOMS = 1 << 9
 # Bytes that a fetched row and a distinct one take.
 _ROW_BYTES = 200
 
@@ -189,8 +188,7 @@ def distinct_rows(source: ScoreSource) -> Sample:
     """
     overview = _overview(source)
     most = _most(source)
-    # A few rows are as soon brought as counted in many bins.
-    bins = _bins(source, _FEW_BINS if overview.rows <= _DRAWN else _BINS)
+    bins = _bins(source)
     counted = source.histogram(bins, Measure.of(overview, apart=False))
     # A cell of a single score tells all about its rows if they are right, wrong or OOD.
     known = (counted.low == counted.high).all(axis=1) & overview.plain
