@@ -33,6 +33,8 @@
 #define FEW_CROSSINGS 32        /* of lines, expected in a window that is tried as a leaf, */
 #define MOST_CROSSINGS 64       /* and seen there */
 #define MOST_WAITING ((int64_t)1 << 18) /* points of the windows of a round */
+#define STIFF 0.7     /* part of the points that still crosses one of the parts: many lines meet there, */
+#define MOST_STALE 2  /* and where they do after so many cuts, more of these would go on without end */
 
 /* A box that waits for the next round: what lies below it, and where its points are listed. */
 typedef struct {
@@ -43,7 +45,7 @@ typedef struct {
     double level; /* at which the worth of that was found */
     double merit;
     int64_t first;
-    int32_t count;
+    int32_t count, stale; /* how many cuts in a row left nearly all points in one part */
 } Window;
 
 typedef struct {
@@ -259,6 +261,7 @@ static int add_window(Mesh *mesh, int j, int first, int last)
     window->first = next->points.count;
     window->count = list_points(mesh, first, last, next->points.item + next->points.count);
     next->points.count += window->count;
+    window->stale = window->count > STIFF * mesh->near ? mesh->window->stale + 1 : 0;
     return 0;
 }
 
@@ -386,9 +389,10 @@ static int search_window(Search *s, Mesh *mesh)
     if (leaf || s->classes) hand_over(s, mesh, &box, sums);
     if (s->classes && s->judge(s, &box, sums) == HOPELESS) return 0;
     mesh->level = s->classes ? s->highest(s, &box, sums) : 0;
+    const int stiff = mesh->window->stale > MOST_STALE;
     const int room = mesh->round[1].points.count < MOST_WAITING;
     int done = leaf ? settle(s, &box, sums, INT64_MAX) : 0;
-    if (!done && !leaf && room) {
+    if (!done && !leaf && room && !stiff) {
         gather(s, mesh);
         double drift = drift_of(s, mesh), points = (double)mesh->near;
         /* Where lines hardly cross, all that is left are thresholds. */
@@ -400,7 +404,7 @@ static int search_window(Search *s, Mesh *mesh)
     }
     if (done) return done < 0 ? -1 : 0;
     hand_over(s, mesh, &box, sums);
-    box.stiff = room;
+    box.stiff = room || stiff;
     return stack_push(&s->now, &box, &s->popped, sums, s->row_size);
 }
 
