@@ -305,22 +305,6 @@ def test_cells_beside_their_box_are_not_believed(monkeypatch):
     assert (point.accepted_id, point.accepted_ood, point.accepted_loss) == (5, 3, 2)
 
 
-def test_products_below_the_smallest_floats_are_in_doubt(monkeypatch):
-    # On the scale of 1e48 brought to that of the second score nothing is left of 1e-250.
-    id_ = [
-        *([1e48, 1], [0, 1e-287], [3e-240, 2e-293], [1e-245, 0], [1e48, 3e-287], [0, 3e-292]),
-        *([2e-241, 0], [2e-233, 0], [3e-250, 3e-290], [1e-240, 2e-285]),
-    ]
-    ood = [
-        *([1e48, 3e-289], [1e-234, 2e-295], [0, 2e-291], [1e-237, 1e-294], [2e-244, 3e-293]),
-        *([2e-236, 0], [1e48, 0], [0, 3e-296], [3e-244, 1e-290]),
-    ]
-    sample = dm.Sample(id_, [1, 1, 0, 0, 1, 1, 0, 0, 0, 0], {"u": ood[:7], "v": ood[7:]})
-    model = dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=0.7, ood_set="u")])
-    assert walked(sample, model, "circle")[0] == "unresolved"
-    compare_with_walks((sample, model, "circle"), monkeypatch)
-
-
 def test_a_rule_of_rounding_is_none(monkeypatch):
     # All rows are in line but for rounding. Float64 has a rule that accepts 8 of 9 by weight, and
     # no half-plane does so.

@@ -302,18 +302,12 @@ int lines_cross(const Search *s, const Box *box)
     return 0;
 }
 
-/* Returns whether lines lost digits, being below the smallest floats that have all of them. */
-static int load_lines(Search *s, const Box *box)
+static void load_lines(Search *s, const Box *box)
 {
-    const int shrinks = !s->tree->whole && fabs(s->chart[box->chart].step) < 1;
-    int lost = 0;
     for (int64_t k = 0; k < box->count; k++) {
         s->line[k] = line_of(s, box, k);
         s->order[k] = (int32_t)k;
-        const double moves = s->tree->point[2 * (int64_t)~s->popped.item[k] + s->chart[box->chart].moving];
-        lost |= shrinks & (fabs(s->line[k].y) < DBL_MIN) & (moves != 0);
     }
-    return lost;
 }
 
 /* The mass in column ID of all points with the value of the k-th. */
@@ -477,7 +471,7 @@ int is_fan(Search *s, const Box *box)
     double first = box->zone.t[0] * (1 - BESIDE), last = box->zone.t[1] * (1 + BESIDE);
     int to_the_left = s->chart[box->chart].still == 0;
     if ((to_the_left && box->zone.t[0] == 0) || box->count > MOST_OF_A_FAN) return 0;
-    if (load_lines(s, box)) return 0;
+    load_lines(s, box);
     for (int64_t i = 0; i < box->count; i++) {
         for (int64_t j = 0; j < i; j++) {
             double dx = s->line[j].x - s->line[i].x, dy = s->line[i].y - s->line[j].y;
@@ -493,7 +487,7 @@ int is_fan(Search *s, const Box *box)
 int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
 {
     double t = box->zone.t[0], end = box->zone.t[1];
-    s->doubtful |= load_lines(s, box);
+    load_lines(s, box);
     if (t == end) {
         try_thresholds(s, box, sums);
         return 1;

@@ -6,7 +6,6 @@
  */
 #include "sift.h"
 
-#include <float.h>
 #include <string.h>
 
 #include "sides.h"
@@ -272,12 +271,8 @@ int sift(Search *s, const Cut *cut, const int32_t *item, int64_t count)
     Sieve v = {.s = s, .cut = cut, .part = s->part, .graded = s->classes || s->grade};
     for (int k = 0; k < 2; k++) {
         const Zone *zone = &s->part[k].box.zone;
-        for (int end = 0; end < 2; end++) {
-            /* Products may lose what is below the smallest floats; without a weight there are none. */
-            const double lost = s->tree->whole || cut->weight[cut->from[k] + end] == 0 ? 0 : DBL_MIN;
-            v.limits[k].low[end] = zone->low[end] - lost;
-            v.limits[k].high[end] = zone->high[end] + lost;
-        }
+        memcpy(v.limits[k].low, zone->low, sizeof zone->low);
+        memcpy(v.limits[k].high, zone->high, sizeof zone->high);
     }
     s->waiting.count = 0;
     for (int64_t done = 0; done < count; done += CHUNK) {

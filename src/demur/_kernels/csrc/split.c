@@ -73,16 +73,12 @@ static void centre(const Tree *tree, int32_t item, double *score)
         score[c] = item < 0 ? point[c] : box[c] + (box[c + 2] - box[c]) / 2;
 }
 
-/* Where weights begin to have all their digits. */
-static double least_position(const Chart *chart) { return DBL_MIN / fmin(1, fabs(chart->step)); }
-
 /* Whether the zone is nowhere higher than the rounding errors of the values in it. Where zones are
  * made larger by these (see error_on), cutting lower ones again and again makes none smaller; they are
  * given up early if somebody will look at them exactly. */
 int too_low(const Search *s, const Box *box)
 {
     const Chart *chart = &s->chart[box->chart];
-    if (!s->tree->whole && box->zone.t[1] <= least_position(chart)) return 1;
     const double least = (s->tree->whole || !s->keep_doubts ? 4 : LOWEST) * DBL_EPSILON;
     for (int64_t k = 0; k < box->count; k++) {
         double score[2];
@@ -118,13 +114,11 @@ static double error_on(const Edge *edge, double t, int whole)
 }
 
 /* Cut across t after `part` of the width, or in the middle. */
-static int cut_in_t(const Chart *chart, const Zone *zone, double part, int whole, Zone *left,
-                    Zone *right)
+static int cut_in_t(const Zone *zone, double part, int whole, Zone *left, Zone *right)
 {
     const double width = zone->t[1] - zone->t[0];
     double t = zone->t[0] + part * width;
     if (!(zone->t[0] < t && t < zone->t[1])) t = zone->t[0] + width / 2;
-    if (!whole) t = fmax(t, least_position(chart));
     if (!(zone->t[0] < t && t < zone->t[1])) return 0;
     *left = *right = *zone;
     left->t[1] = right->t[0] = t;
@@ -183,10 +177,9 @@ int split_zone(Search *s, const Box *box, const int64_t *sums, int open_items)
     Survey survey = survey_items(s, box);
     double width = zone->t[1] - zone->t[0];
     double height = (zone->high[0] - zone->low[0] + zone->high[1] - zone->low[1]) / 2;
-    int whole = s->tree->whole;
-    int in_t = width > 0 && survey.in_t && cut_in_t(chart, zone, survey.at, whole, first, second);
+    int in_t = width > 0 && survey.in_t && cut_in_t(zone, survey.at, s->tree->whole, first, second);
     int cut_up = in_t || cut_by_chord(s, zone, &survey, first, second);
-    if (!cut_up) cut_up = in_t = width > 0 && cut_in_t(chart, zone, survey.at, whole, first, second);
+    if (!cut_up) cut_up = in_t = width > 0 && cut_in_t(zone, survey.at, s->tree->whole, first, second);
     if (!cut_up && box->nodes == 0) return 0;
     if (!cut_up) *first = *zone;
     Cut cut = {.chart = chart, .parts = cut_up ? 2 : 1};

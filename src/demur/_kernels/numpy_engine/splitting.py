@@ -297,7 +297,7 @@ def _between(t0: _Floats, t1: _Floats, near_zero: _Floats) -> _Floats:
 def _median(surveyed: _Floats, axis: int) -> _Floats:
     """Return the middle one of the lines looked at, an odd number."""
     half = _SURVEYED // 2
-    return np.partition(surveyed, half, axis=axis).take(half, axis=axis)
+    return np.asarray(np.partition(surveyed, half, axis=axis).take(half, axis=axis))
 
 
 def _chords(
