@@ -45,7 +45,7 @@ _BATCH = 12_000
 # points and they span decades: it is judged slab by slab. So are narrower boxes with several times
 # as many.
 _WIDE = 0.5
-_LARGE = 2500
+_LARGE = 1000
 _LARGER = 3
 # Boxes that survive of slabs are searched together, up to so many.
 _TOGETHER = 16

@@ -45,7 +45,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 # A node is opened when its lines spread over more than this part of the height of the box.
 _COARSE = 0.7
 # Boxes with fewer items than this have all their nodes opened.
-_SPARSE = 32
+_SPARSE = 64
 
 
 def divide(
