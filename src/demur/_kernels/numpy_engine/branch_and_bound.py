@@ -47,6 +47,9 @@ _BATCH = 12_000
 _WIDE = 0.5
 _LARGE = 1000
 _LARGER = 3
+# Boxes that are cut for the first time have so many items or more: one to so many points.
+_SPARSE = 32
+_POINTS_TO_AN_ITEM = 80
 # Boxes that survive of slabs are searched together, up to so many.
 _TOGETHER = 16
 # A vertical line through a box is searched for a better half-plane up to this many points.
@@ -347,7 +350,8 @@ class _Search:
         root = np.full(count, len(chart.u0) - 1), np.arange(count)
         nothing = np.zeros((len(self.tree.mass), count))
         sizes = np.repeat(chart.sizes, count, axis=1)
-        return gather(self.tree, chart, self.cheap, Edges(*ends), sizes, nothing, *root)
+        edges, sparse = Edges(*ends), max(_SPARSE, self.tree.points // _POINTS_TO_AN_ITEM)
+        return gather(self.tree, chart, self.cheap, edges, sizes, nothing, *root, sparse=sparse)
 
     def outcome(self) -> Outcome:
         """Return the best half-planes, and how sure it is that there are none better."""

@@ -45,7 +45,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 # A node is opened when its lines spread over more than this part of the height of the box.
 _COARSE = 0.7
 # Boxes with fewer items than this have all their nodes opened.
-_SPARSE = 64
+_SPARSE = 32
 
 
 def divide(
@@ -151,10 +151,12 @@ def gather(
     crossing: _Floats | None = None,
     *,
     coarse: float = _COARSE,
+    sparse: int = _SPARSE,
 ) -> Boxes:
     """Return boxes, given the items that cross them; nodes too coarse for a box are opened.
 
-    `sizes` are upper bounds on the sizes of u and w, shape (2, boxes).
+    `sizes` are upper bounds on the sizes of u and w, shape (2, boxes). Boxes with fewer than
+    `sparse` items have all their nodes opened.
     """
     count = accepted.shape[1]
     height = np.where(edges.flat(), -1.0, coarse * (edges.high - edges.low).mean(axis=0))
@@ -166,7 +168,7 @@ def gather(
         node, its_box = items.take(nodes), box.take(nodes)
         extent = chart.u1.take(node) - chart.u0.take(node)
         extent += t.take(its_box) * (chart.w1.take(node) - chart.w0.take(node))
-        limit = np.where(np.bincount(box, minlength=count) < _SPARSE, -1.0, height)
+        limit = np.where(np.bincount(box, minlength=count) < sparse, -1.0, height)
         opened = nodes[extent > limit.take(its_box)]
         if len(opened) == 0:
             kept.append((items, box))
