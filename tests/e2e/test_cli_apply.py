@@ -11,7 +11,16 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-from commands import ENVIRONMENT, command, make_table, rows_of, run, run_here, write_table
+from commands import (
+    ENVIRONMENT,
+    command,
+    heard,
+    make_table,
+    rows_of,
+    run,
+    run_here,
+    write_table,
+)
 
 import demur as dm
 
@@ -194,14 +203,10 @@ def test_lists_go_to_parquet_but_not_to_csv(folder):
 def test_a_stopped_run_leaves_nothing_behind(folder, number):
     zeros = np.zeros(4_000_000)
     pa.parquet.write_table(pa.table({"msp": zeros, "knn": zeros}), folder / "s.parquet")
-    # A signal ignored here, as under nohup, is ignored by what is started, too.
-    before = signal.signal(number, signal.SIG_DFL)
-    try:
+    with heard(number):
         process = subprocess.Popen(
             command("apply", "r.json", "s.parquet", "-o", "o.csv"), cwd=folder, env=ENVIRONMENT
         )
-    finally:
-        signal.signal(number, before)
     while not list(folder.glob(".o.csv.*")) and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(number)

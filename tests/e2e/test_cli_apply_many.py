@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from commands import ENVIRONMENT, command, run
+from commands import ENVIRONMENT, command, heard, run
 
 import demur as dm
 
@@ -195,9 +195,10 @@ def results_of(folder):
 def test_a_killed_run_goes_on_where_it_was(folder, end):
     noise = np.random.default_rng(0).random(4_000_000)
     pa.parquet.write_table(pa.table({"msp": noise, "knn": noise}), folder / "lake" / "z.parquet")
-    process = subprocess.Popen(
-        command("apply", "r.json", "lake", "-o", "out", "--resume"), cwd=folder, env=ENVIRONMENT
-    )
+    with heard(signal.SIGINT):
+        process = subprocess.Popen(
+            command("apply", "r.json", "lake", "-o", "out", "--resume"), cwd=folder, env=ENVIRONMENT
+        )
     place = folder / ".out.resume"
     while not large_part(folder) and process.poll() is None:
         time.sleep(0.01)

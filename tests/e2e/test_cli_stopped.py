@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from commands import ENVIRONMENT, run
+from commands import ENVIRONMENT, heard, run
 
 import demur as dm
 
@@ -81,13 +81,14 @@ def test_a_signal_ends_every_command_at_once_and_leaves_nothing(folder, tmp_path
     before = sorted(os.listdir(folder))
     (tmp_path / "temporary").mkdir()
     sent = tmp_path / "sent"
-    done = subprocess.run(
-        [sys.executable, "-c", STOPPED, sent, str(int(asked)), "0.02", *COMMANDS[name]],
-        cwd=folder,
-        env=ENVIRONMENT | {"TMPDIR": str(tmp_path / "temporary")},
-        capture_output=True,
-        text=True,
-    )
+    with heard(asked):
+        done = subprocess.run(
+            [sys.executable, "-c", STOPPED, sent, str(int(asked)), "0.02", *COMMANDS[name]],
+            cwd=folder,
+            env=ENVIRONMENT | {"TMPDIR": str(tmp_path / "temporary")},
+            capture_output=True,
+            text=True,
+        )
     seconds = time.time() - float(sent.read_text())
     assert done.returncode == 128 + asked, done.stderr
     # What was said before the work began is not about its end.

@@ -1,11 +1,12 @@
 """What only a terminal gets: colours and progress; and what a shell gets: completion."""
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
-from commands import ENVIRONMENT, command, make_table, run, write_table
+from commands import ENVIRONMENT, command, heard, make_table, run, write_table
 
 pty = pytest.importorskip("pty")
 
@@ -108,7 +109,7 @@ main()
 
 
 def test_ctrl_c_is_one_line_and_an_exit_code():
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, "info"], capture_output=True, text=True, env=ENVIRONMENT
-    )
+    code = [sys.executable, "-c", INTERRUPTED, "info"]
+    with heard(signal.SIGINT):
+        done = subprocess.run(code, capture_output=True, text=True, env=ENVIRONMENT)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "demur: stopped by SIGINT\n")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -91,6 +92,16 @@ def rates(rows, accepts):
     passed = [row for row in ood_rows if accepts(row)]
     risk = sum(row.is_wrong for row in taken) / len(taken) if taken else float("nan")
     return len(taken) / len(id_rows), len(passed) / len(ood_rows), risk
+
+
+@contextmanager
+def heard(number):
+    """Let what is started here hear a signal, which is ignored, say, under nohup."""
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def run_here(folder, *arguments, given=b""):

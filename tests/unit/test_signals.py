@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from commands import ENVIRONMENT
+from commands import ENVIRONMENT, heard
 
 from demur._kernels import compiled
 
@@ -79,14 +79,15 @@ main()
 
 def stop(code, number, folder=None, **variables):
     """Send a signal to a process that has begun to search; return how and when it ended."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HARD + code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env=ENVIRONMENT | {"DEMUR_ENGINE": "compiled"} | variables,
-    )
+    with heard(number):
+        process = subprocess.Popen(
+            [sys.executable, "-c", HARD + code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=ENVIRONMENT | {"DEMUR_ENGINE": "compiled"} | variables,
+        )
     try:
         assert process.stdout.readline() == "ready\n", process.stderr.read()
         time.sleep(0.3)
