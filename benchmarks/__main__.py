@@ -24,8 +24,8 @@ def main() -> None:
 
         scale_plan.main(sys.argv[2:])
         return
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")
+    for library in ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "DEMUR"):
+        os.environ.setdefault(f"{library}_THREADS", "1")
     # NumPy reads these when it is imported.
     from benchmarks.sections import SECTIONS
 

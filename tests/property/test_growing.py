@@ -208,3 +208,88 @@ def test_what_is_prepared_for_many_calls_is_sorted_once():
     ready = dm.prepare(clouds(10_000))
     dm.tune(ready, dm.TprFprModel(0.8, 0.3))
     assert ready._grown().soil is None
+
+
+def test_rows_put_into_cells_share_by_share(monkeypatch):
+    """However many threads there are, and rows without losses, or without ID mass, in some shares."""
+    rng = np.random.default_rng(1)
+    monkeypatch.setattr(compiled, "_ROWS_OF_A_SHARE", 7)
+    for _ in range(CASES):
+        n, sets = int(rng.integers(1, 300)), int(rng.integers(1, 3))
+        scores = scores_of(rng, n, 0.0, str(rng.choice(KINDS[:-2])))
+        id_ = rng.integers(0, 3, n) * (rng.random(n) < 0.7)
+        loss = id_ * rng.choice([0, 0, 0, 2], n) // rng.choice([1, 2])
+        loss[: int(rng.integers(0, n + 1))] = 0
+        ood = rng.integers(0, 3, (sets, n))
+        trees = []
+        for threads in ("1", "2", "5"):
+            monkeypatch.setenv(compiled.THREADS, threads)
+            trees.append(compiled.prepare(scores, id_, ood, loss, lazily=True))
+        assert len(compiled._shares(n)) == max(1, min(5, n // 7))
+        for tree in trees[1:]:
+            same_trees(trees[0], tree)
+
+
+def same_trees(one, other):
+    nodes = int(one.soil[9][0])
+    for name in ("node", "box", "sums"):
+        np.testing.assert_array_equal(getattr(one, name)[:nodes], getattr(other, name)[:nodes])
+    for name in ("tilt", "tenths"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    # What there is no unit of does not matter.
+    assert one.unit[0] == other.unit[0] and (one.unit[0] < 1 or one.unit[1] == other.unit[1])
+    *_, cell, row, node_of, state, _ = one.soil
+    for mine, its in zip((cell, row, node_of, state), other.soil[6:10], strict=True):
+        np.testing.assert_array_equal(mine, its)
+
+
+def test_passes_share_by_share(monkeypatch):
+    rng = np.random.default_rng(2)
+    monkeypatch.setattr(compiled, "_ROWS_OF_A_SHARE", 7)
+    for _ in range(CASES):
+        scores = scores_of(rng, int(rng.integers(1, 100)), 0.0, str(rng.choice(KINDS)))
+        masses = (*rng.integers(0, 9, (2, len(scores))), rng.integers(0, 9, (2, len(scores))))
+        found = []
+        for threads in ("1", "3"):
+            monkeypatch.setenv(compiled.THREADS, threads)
+            copy = np.empty_like(scores)
+            ranges = compiled.passes.copy_scores(scores, (1.0, -1.0), copy)
+            tally = compiled.passes.tally(scores, (0.6, 0.8), 0.5, masses, closed=True)
+            found.append((ranges, copy.tolist(), tally))
+        assert found[0] == found[1]
+        accepted = scores @ [0.6, 0.8] <= 0.5
+        near = np.isclose(scores @ [0.6, 0.8], 0.5)
+        if not near.any():
+            assert tally == [int((row * accepted).sum()) for row in (*masses[:2], *masses[2])]
+
+
+@pytest.mark.parametrize("call", ["put", "list_rows", "sow"])
+def test_shares_that_do_not_fit_are_refused(call):
+    """Memory is never written beyond its end, whatever is said of rows and lists."""
+    from demur._kernels import _engine
+
+    n = 40
+    tree = compiled.prepare(
+        np.random.default_rng(0).normal(size=(n, 2)),
+        np.ones(n, np.int64),
+        np.zeros((1, n), np.int64),
+        np.zeros(n, np.int64),
+        lazily=True,
+    )
+    soil, width, cells = tree.soil[:-1], 4, 1 << tree.soil[4]
+    share = (
+        np.zeros((cells, width), np.int64),
+        np.zeros(cells, np.uint32),
+        np.zeros(2, np.int64),
+        np.zeros((2, 2)),
+    )
+    start = np.full(cells, n, np.uint32)
+    wrong = {
+        "put": lambda: _engine.put(*soil, width, 0, n + 1, *share),
+        "list_rows": lambda: _engine.list_rows(*soil, width, 0, n, start),
+        "sow": lambda: _engine.sow(
+            *soil, width, *share, start, tree.node, tree.box, tree.sums, np.empty((2, 2))
+        ),
+    }
+    with pytest.raises(ValueError):
+        wrong[call]()

@@ -7,7 +7,11 @@ Masses are int64 with totals below 2**52. Nothing is checked here.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+import os
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,12 +42,14 @@ except ImportError:  # pragma: no cover
 else:
     # Functions and their arguments, as in csrc/module.c: one that was built before they changed
     # must not be called.
-    IS_OF_OTHERS = getattr(_engine, "INTERFACE", 0) != 2
+    IS_OF_OTHERS = getattr(_engine, "INTERFACE", 0) != 3
     AVAILABLE = not IS_OF_OTHERS
 
 _Ints = npt.NDArray[np.int64]
 _Ints32 = npt.NDArray[np.int32]
 _Floats = npt.NDArray[np.float64]
+
+_Result = TypeVar("_Result")
 
 searches_all_bounds = True
 grows_lazily = True
@@ -56,6 +62,13 @@ _UNLIMITED = 2**63 - 1
 # The fewest rows of a cell that waits to be looked into, on average, and the most bits of its
 # number.
 _ROWS_OF_A_CELL, _MOST_CELL_BITS = 12, 16
+# How many cores passes over many rows may use.
+THREADS = "DEMUR_THREADS"
+# A pass over fewer rows is done before another thread has begun; more cores wait for memory.
+_ROWS_OF_A_SHARE = 500_000
+_MOST_CORES = 8
+# Beyond so many masses shares of rows would need much memory.
+_MOST_SHARED = 16
 # Half-planes with the same masses that there is room for, on average.
 _EQUALS = 16
 # Bits of the ranks by which cells of boxes are taken apart.
@@ -146,30 +159,93 @@ def _sown(
     """Return a tree that ends in cells, which grow when they are looked into."""
     n, bits = len(scores), _cell_bits(len(scores))
     columns = ood if extra is None else np.vstack([ood, extra])
-    width, nodes = _COLUMNS + len(columns), 2 * n + (2 << bits)
+    width, nodes, cells = _COLUMNS + len(columns), 2 * n + (2 << bits), 1 << bits
     node, box = np.empty((nodes, 3), np.int32), np.empty((nodes, 4))
-    sums, unit = np.empty((nodes, width), np.int64), np.zeros(2, np.int64)
-    tilt = np.empty(1, np.int32)
+    sums, tilt = np.empty((nodes, width), np.int64), np.empty(1, np.int32)
     state, found = np.zeros(3, np.int64), np.empty((2, 2))
+    points, ranks = np.ascontiguousarray(frame.points(scores)), np.empty((2, _RANKS))
     soil = (
-        np.ascontiguousarray(frame.points(scores)),
+        points,
         np.ascontiguousarray(id),
         np.ascontiguousarray(columns),
         np.ascontiguousarray(loss),
         bits,
-        np.empty((2, _RANKS)),
+        ranks,
         np.empty(n, np.uint16),
         np.empty(n, np.int32),
-        np.empty(1 << bits, np.int32),
+        np.empty(cells, np.int32),
         state,
     )
-    _engine.sow(*soil, node, box, sums, unit, tilt, width, found)
+    _engine.learn(points, ranks, tilt)
+    shares = _shares(n) if width <= _MOST_SHARED else [(0, n)]
+    number = len(shares)
+    # What is known of the cells of each share of the rows.
+    known = (
+        np.zeros((number, cells, width), np.int64),
+        np.zeros((number, cells), np.uint32),
+        np.empty((number, 2), np.int64),
+        np.empty((number, 2, 2)),
+    )
+    _at_once(
+        lambda k: _engine.put(*soil, width, *shares[k], *(share[k] for share in known)), number
+    )
+    cell_sums, count, unit, range_ = known
+    total, before = count.sum(axis=0, dtype=np.uint32), np.cumsum(count, axis=0, dtype=np.uint32)
+    end = np.cumsum(total, dtype=np.uint32)
+    start = end - total + before - count
+    _at_once(lambda k: _engine.list_rows(*soil, width, *shares[k], start[k]), number)
+    of_all = (
+        cell_sums.sum(axis=0),
+        total,
+        _common_unit(unit),
+        np.stack([range_[:, 0].min(axis=0), range_[:, 1].max(axis=0)]),
+    )
+    _engine.sow(*soil, width, *of_all, end, node, box, sums, found)
     room = np.empty((int(state[_LARGEST]), 4), np.uint64)
     point, mass = np.empty((n, 2)), np.empty((n, width), np.int64)
     row = np.empty(0, np.int32)
     sizes = len(ood), len(columns) - len(ood)
-    built = point, row, node, box, mass, sums, unit, tilt
+    built = point, row, node, box, mass, sums, of_all[2], tilt
     return MortonTree(*built, *sizes, frame.numbers, (*soil, room), found)
+
+
+def _common_unit(units: _Ints) -> _Ints:
+    """Return the unit of all rows from those of shares of them, in lowest terms each."""
+    lossy = units[units[:, 0] != 0]
+    if len(lossy) == 0:
+        return np.zeros(2, np.int64)
+    loss, id_ = lossy[0].tolist()
+    return np.array([loss if (lossy == lossy[0]).all() else -1, id_])
+
+
+def _shares(rows: int) -> list[tuple[int, int]]:
+    """Return from which row up to which other there is work for a core."""
+    number = max(1, min(_cores(), rows // _ROWS_OF_A_SHARE))
+    ends = [rows * k // number for k in range(number + 1)]
+    return list(pairwise(ends))
+
+
+def _cores() -> int:
+    """Return how many cores passes over many rows may use: ``DEMUR_THREADS``, or all there are."""
+    asked = os.environ.get(THREADS, "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    here = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(here, _MOST_CORES)
+
+
+def _at_once(work: Callable[[int], _Result], number: int) -> list[_Result]:
+    """Return what work(0), work(1), ... return, done at the same time; the first one is done here.
+
+    The engine releases Python's lock. Signals are heard by the first one only; the others end soon.
+    """
+    if number == 1:
+        return [work(0)]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(number - 1) as pool:
+        others = [pool.submit(work, k) for k in range(1, number)]
+        return [work(0), *(other.result() for other in others)]
 
 
 def tenths(tree: MortonTree) -> _Floats | None:
@@ -469,10 +545,18 @@ class _Passes:
         self, scores: _Floats, signs: tuple[float, ...], into: _Floats
     ) -> Ranges | None:
         """Copy columns, each multiplied by its sign, with 0 for -0, and return their ranges."""
-        low, high = np.full(2, np.inf), np.full(2, -np.inf)
-        rows = np.ascontiguousarray(scores)
-        if not _engine.copy(rows, np.array(signs), into, low, high):
+        rows, sign = np.ascontiguousarray(scores), np.array(signs)
+
+        def copy(first: int, end: int) -> tuple[bool, _Floats]:
+            range_ = np.array([[np.inf] * 2, [-np.inf] * 2])
+            return _engine.copy(rows[first:end], sign, into[first:end], *range_), range_
+
+        shares = _shares(len(rows))
+        copied = _at_once(lambda k: copy(*shares[k]), len(shares))
+        if not all(finite for finite, _ in copied):
             return None
+        ranges = np.stack([range_ for _, range_ in copied])
+        low, high = ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0)
         return list(zip(low.tolist(), high.tolist(), strict=True))
 
     def tally(
@@ -485,10 +569,16 @@ class _Passes:
         closed: bool,
     ) -> list[int]:
         """Return the ID mass, the loss and the OOD mass of each set that a half-plane accepts."""
-        id_, loss, ood = (np.ascontiguousarray(mass) for mass in masses)
-        sums = np.empty(2 + len(ood), np.int64)
-        rows = np.ascontiguousarray(scores)
-        _engine.tally(rows, np.array(direction), threshold, closed, id_, loss, ood, sums)
+        rows, weights = np.ascontiguousarray(scores), np.array(direction)
+
+        def tally(first: int, end: int) -> _Ints:
+            id_, loss, ood = (np.ascontiguousarray(mass[..., first:end]) for mass in masses)
+            sums = np.empty(2 + len(ood), np.int64)
+            _engine.tally(rows[first:end], weights, threshold, closed, id_, loss, ood, sums)
+            return sums
+
+        shares = _shares(len(rows))
+        sums = np.sum(_at_once(lambda k: tally(*shares[k]), len(shares)), axis=0)
         found: list[int] = sums.tolist()
         return found
 

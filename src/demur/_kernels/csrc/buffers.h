@@ -54,6 +54,9 @@ int read_soil(Buffers *b, PyObject *args, int columns, Soil *soil);
 int read_program(Buffers *b, PyObject *args, Py_ssize_t k, const Tree *tree, Program *program);
 
 /* Functions of the module that build trees. */
+PyObject *build_learn(PyObject *self, PyObject *args);
+PyObject *build_put(PyObject *self, PyObject *args);
+PyObject *build_list(PyObject *self, PyObject *args);
 PyObject *build_sow(PyObject *self, PyObject *args);
 PyObject *build_arrange(PyObject *self, PyObject *args);
 PyObject *build_enclose(PyObject *self, PyObject *args);

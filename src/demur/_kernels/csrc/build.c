@@ -106,44 +106,145 @@ PyObject *build_total(PyObject *self, PyObject *args)
     return finish_none(&b);
 }
 
-/* sow(scores, id, more, loss, bits, ranks, cell, row, node_of, state, node, box, sums, unit, tilt, width,
- *     tenths) */
-PyObject *build_sow(PyObject *self, PyObject *args)
+/* learn(scores, ranks, tilt) */
+PyObject *build_learn(PyObject *self, PyObject *args)
+{
+    Buffers b = {.count = 0};
+    const double *scores;
+    Ranks *ranks;
+    int32_t *tilt;
+    int64_t n;
+    (void)self;
+    if (!takes(args, 3) || !(scores = counted_memory(&b, args, 0, MOST_ROWS, 16, &n)) ||
+        !(ranks = writable_memory(&b, args, 1, 2, sizeof *ranks)) ||
+        !(tilt = writable_memory(&b, args, 2, 1, 4)))
+        return finish(&b, NULL);
+    if (n == 0) {
+        PyErr_SetString(PyExc_ValueError, "no rows to grow from");
+        return finish(&b, NULL);
+    }
+    if (tree_learn(scores, n, ranks, tilt)) return finish(&b, PyErr_NoMemory());
+    return finish_none(&b);
+}
+
+/* Arguments k and k + 1: rows from the one up to the other. */
+static int read_range(PyObject *args, Py_ssize_t k, const Soil *soil, int64_t *begin, int64_t *end)
+{
+    *begin = *end = number(args, k, 0, soil->rows);
+    if (PyErr_Occurred()) return -1;
+    *end = number(args, k + 1, *begin, soil->rows);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Argument k, the number of masses, and what comes before it: a soil. */
+static int read_sowing(Buffers *b, PyObject *args, Py_ssize_t k, Soil *soil, int64_t *width)
+{
+    *width = number(args, k, FIRST_OOD, FIRST_OOD + 2 * MOST_SETS);
+    return PyErr_Occurred() || read_soil(b, args, (int)*width - FIRST_OOD, soil) ? -1 : 0;
+}
+
+/* Arguments from k on: sums, count, unit, range. */
+static int read_share(Buffers *b, PyObject *args, Py_ssize_t k, const Soil *soil, int64_t width,
+                      Share *share)
+{
+    const int64_t cells = (int64_t)1 << soil->bits;
+    return !(share->sums = writable_memory(b, args, k, cells * width, 8)) ||
+                   !(share->count = writable_memory(b, args, k + 1, cells, 4)) ||
+                   !(share->unit = writable_memory(b, args, k + 2, UNITS, 8)) ||
+                   !(share->range = writable_memory(b, args, k + 3, 4, 8))
+               ? -1
+               : 0;
+}
+
+/* put(*soil, width, begin, end, sums, count, unit, range) */
+PyObject *build_put(PyObject *self, PyObject *args)
 {
     const Py_ssize_t k = SOIL_ARGUMENTS;
     Buffers b = {.count = 0};
     Signals signals;
     Soil soil = {.rows = 0};
-    Ranks *ranks;
+    Share share;
     uint16_t *cell;
-    int32_t *row, *tilt;
-    int64_t *unit, nodes, width;
-    double *tenths;
+    int64_t begin, end, width;
     int failed;
     (void)self;
     if (!takes(args, k + 7)) return NULL;
-    width = number(args, k + 5, FIRST_OOD, FIRST_OOD + 2 * MOST_SETS);
-    if (PyErr_Occurred() || read_soil(&b, args, (int)width - FIRST_OOD, &soil))
+    if (read_sowing(&b, args, k, &soil, &width) || read_range(args, k + 1, &soil, &begin, &end) ||
+        read_share(&b, args, k + 3, &soil, width, &share) ||
+        !(cell = writable_memory(&b, args, 6, soil.rows, sizeof *cell)))
         return finish(&b, NULL);
-    nodes = most_nodes(soil.rows, soil.bits);
-    if (!(ranks = writable_memory(&b, args, 5, 2, sizeof *ranks)) ||
-        !(cell = writable_memory(&b, args, 6, soil.rows, sizeof *cell)) ||
-        !(row = writable_memory(&b, args, 7, soil.rows, sizeof *row)) ||
-        !(soil.node = writable_memory(&b, args, k, nodes, sizeof(Node))) ||
-        !(soil.box = writable_memory(&b, args, k + 1, nodes, 32)) ||
-        !(soil.sums = writable_memory(&b, args, k + 2, nodes * width, 8)) ||
-        !(unit = writable_memory(&b, args, k + 3, UNITS, 8)) ||
-        !(tilt = writable_memory(&b, args, k + 4, 1, 4)) ||
-        !(tenths = writable_memory(&b, args, k + 6, 4, 8)))
-        return finish(&b, NULL);
-    if (soil.rows == 0) {
-        PyErr_SetString(PyExc_ValueError, "no rows to grow from");
-        return finish(&b, NULL);
-    }
     signals_begin(&signals);
-    failed = tree_sow(&signals, &soil, ranks, cell, row, unit, tilt, tenths);
+    failed = tree_put(&signals, &soil, begin, end, cell, &share);
     signals_end(&signals);
     return failed ? finish(&b, failure(&signals)) : finish_none(&b);
+}
+
+/* list_rows(*soil, width, begin, end, start) */
+PyObject *build_list(PyObject *self, PyObject *args)
+{
+    const Py_ssize_t k = SOIL_ARGUMENTS;
+    Buffers b = {.count = 0};
+    Signals signals;
+    Soil soil = {.rows = 0};
+    uint32_t *start;
+    int32_t *row;
+    int64_t begin, end, width;
+    int failed;
+    (void)self;
+    if (!takes(args, k + 4)) return NULL;
+    if (read_sowing(&b, args, k, &soil, &width) || read_range(args, k + 1, &soil, &begin, &end) ||
+        !(start = writable_memory(&b, args, k + 3, (int64_t)1 << soil.bits, 4)) ||
+        !(row = writable_memory(&b, args, 7, soil.rows, sizeof *row)))
+        return finish(&b, NULL);
+    signals_begin(&signals);
+    failed = tree_list(&signals, &soil, begin, end, start, row);
+    signals_end(&signals);
+    if (failed > 0) {
+        PyErr_SetString(PyExc_ValueError, "lists of rows have no room for these");
+        return finish(&b, NULL);
+    }
+    return failed ? finish(&b, failure(&signals)) : finish_none(&b);
+}
+
+/* Whether the lists of cells are all rows, one after another; otherwise there is an exception. */
+static int lists_join(const Soil *soil, const uint32_t *count, const uint32_t *end)
+{
+    const int64_t cells = (int64_t)1 << soil->bits;
+    int64_t total = 0, k = 0;
+    for (; k < cells && total + count[k] == end[k]; k++) total = end[k];
+    if (k == cells && total == soil->rows) return 1;
+    PyErr_SetString(PyExc_ValueError, "lists of rows that do not join");
+    return 0;
+}
+
+/* sow(*soil, width, sums of cells, count, unit, range, end, node, box, sums, tenths) */
+PyObject *build_sow(PyObject *self, PyObject *args)
+{
+    const Py_ssize_t k = SOIL_ARGUMENTS;
+    Buffers b = {.count = 0};
+    Soil soil = {.rows = 0};
+    Share all;
+    const uint32_t *end;
+    int64_t nodes, width;
+    double *tenths;
+    int failed;
+    (void)self;
+    if (!takes(args, k + 10)) return NULL;
+    if (read_sowing(&b, args, k, &soil, &width) ||
+        read_share(&b, args, k + 1, &soil, width, &all) ||
+        !(end = memory(&b, args, k + 5, (int64_t)1 << soil.bits, 4)))
+        return finish(&b, NULL);
+    nodes = most_nodes(soil.rows, soil.bits);
+    if (!(soil.node = writable_memory(&b, args, k + 6, nodes, sizeof(Node))) ||
+        !(soil.box = writable_memory(&b, args, k + 7, nodes, 32)) ||
+        !(soil.sums = writable_memory(&b, args, k + 8, nodes * width, 8)) ||
+        !(tenths = writable_memory(&b, args, k + 9, 4, 8)) ||
+        !lists_join(&soil, all.count, end))
+        return finish(&b, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    failed = tree_sow(&soil, &all, end, tenths);
+    Py_END_ALLOW_THREADS
+    return failed ? finish(&b, PyErr_NoMemory()) : finish_none(&b);
 }
 
 /* copy(from, sign, to, low, high) -> whether all scores are finite */

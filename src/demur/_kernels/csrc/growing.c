@@ -195,15 +195,13 @@ static int has_mass(const int64_t *mass, int width)
     return any != 0;
 }
 
-/* What is known of the cells while rows are put into them. */
+/* Rows while they are put into cells. */
 typedef struct {
     const Soil *soil;
     const int64_t *id, *loss, *more;
     int width;
-    int64_t *sums;   /* cells x width */
-    uint32_t *count; /* rows of each cell */
     Steps steps[2];
-    double low[2], high[2];
+    const Share *share;
 } Sowing;
 
 /* Whether some losses are none, or as large as the ID mass. */
@@ -226,12 +224,12 @@ static void note_units(const Sowing *w, int64_t first, int count, int64_t *unit)
 static void add_pairs(const Sowing *w, const uint16_t *cell, int64_t first, int count)
 {
     for (int i = 0; i < count; i++) {
-        int64_t *into = w->sums + 4 * (int64_t)cell[i];
+        int64_t *into = w->share->sums + 4 * (int64_t)cell[i];
         const int64_t id = w->id[first + i], loss = w->loss[first + i], ood = w->more[first + i];
         into[ID] += id;
         into[LOSS] += loss;
         into[FIRST_OOD] += ood;
-        w->count[cell[i]]++;
+        w->share->count[cell[i]]++;
     }
 }
 
@@ -239,60 +237,70 @@ static void add_rows_of(const Sowing *w, const uint16_t *cell, int64_t first, in
 {
     const int columns = w->width - FIRST_OOD;
     for (int i = 0; i < count; i++) {
-        int64_t *into = w->sums + w->width * (int64_t)cell[i], row = first + i;
+        int64_t *into = w->share->sums + w->width * (int64_t)cell[i], row = first + i;
         into[ID] += w->id[row];
         into[LOSS] += w->loss[row];
         for (int c = 0; c < columns; c++)
             into[FIRST_OOD + c] += w->more[c * w->soil->rows + row];
-        w->count[cell[i]]++;
+        w->share->count[cell[i]]++;
     }
 }
 
-/* Put all rows into cells. Returns -1 when a signal was raised. */
-static int put_into_cells(Signals *signals, Sowing *w, uint16_t *cell, int64_t *unit)
+int tree_put(Signals *signals, const Soil *soil, int64_t begin, int64_t end, uint16_t *cell,
+             const Share *share)
 {
-    const Soil *soil = w->soil;
+    Sowing w = {.soil = soil, .id = soil->id, .loss = soil->loss, .more = soil->more};
     uint16_t other[KEYS_TOGETHER];
-    for (int64_t first = 0; first < soil->rows; first += KEYS_TOGETHER) {
-        if (interrupted_in_loop(signals, first)) return -1;
-        const int count = soil->rows - first < KEYS_TOGETHER ? (int)(soil->rows - first)
-                                                             : KEYS_TOGETHER;
+    w.width = FIRST_OOD + soil->columns;
+    w.share = share;
+    for (int c = 0; c < 2; c++) {
+        share->range[c] = HUGE_VAL;
+        share->range[2 + c] = -HUGE_VAL;
+        lay_steps(soil->ranks + c, soil->bits / 2, w.steps + c);
+    }
+    share->unit[UNIT_LOSS] = share->unit[UNIT_ID] = 0;
+    for (int64_t first = begin; first < end; first += KEYS_TOGETHER) {
+        if (interrupted_in_loop(signals, first - begin)) return -1;
+        const int count = end - first < KEYS_TOGETHER ? (int)(end - first) : KEYS_TOGETHER;
         const double *score = soil->scores + 2 * first;
-        widen(score, count, w->low, w->high);
-        bits_along(score, count, w->steps, cell + first);
-        bits_along(score + 1, count, w->steps + 1, other);
+        widen(score, count, share->range, share->range + 2);
+        bits_along(score, count, w.steps, cell + first);
+        bits_along(score + 1, count, w.steps + 1, other);
         for (int i = 0; i < count; i++)
             cell[first + i] = (uint16_t)(cell[first + i] << 1 | other[i]);
-        note_units(w, first, count, unit);
-        if (w->width == FIRST_OOD + 1)
-            add_pairs(w, cell + first, first, count);
+        note_units(&w, first, count, share->unit);
+        if (w.width == FIRST_OOD + 1)
+            add_pairs(&w, cell + first, first, count);
         else
-            add_rows_of(w, cell + first, first, count);
+            add_rows_of(&w, cell + first, first, count);
     }
     return 0;
 }
 
-/* List the rows of each cell; `start` has where they begin, and then where they end. */
-static int list_rows(Signals *signals, const uint16_t *cell, int64_t n, uint32_t *start,
-                     int32_t *row)
+int tree_list(Signals *signals, const Soil *soil, int64_t begin, int64_t end, uint32_t *start,
+              int32_t *row)
 {
-    for (int64_t first = 0; first < n; first += ROWS_OF_A_BLOCK) {
-        const int64_t end = n - first < ROWS_OF_A_BLOCK ? n : first + ROWS_OF_A_BLOCK;
+    const uint16_t *cell = soil->cell;
+    for (int64_t first = begin; first < end; first += ROWS_OF_A_BLOCK) {
+        const int64_t last = end - first < ROWS_OF_A_BLOCK ? end : first + ROWS_OF_A_BLOCK;
         if (interrupted(signals, 1)) return -1;
-        for (int64_t i = first; i < end; i++) row[start[cell[i]]++] = (int32_t)i;
+        for (int64_t i = first; i < last; i++) {
+            if (cell[i] >> soil->bits || start[cell[i]] >= soil->rows) return 1;
+            row[start[cell[i]]++] = (int32_t)i;
+        }
     }
     return 0;
 }
 
 /* Where the rows of a cell are: between knots, or beyond the last of them. */
-static void enclose_cell(const Sowing *w, uint32_t cell, double *box)
+static void enclose_cell(const Sown *sown, uint32_t cell, double *box)
 {
-    const int half = w->soil->bits / 2, spare = KNOT_BITS - half;
+    const int half = sown->soil->bits / 2, spare = KNOT_BITS - half;
     for (int axis = 0; axis < 2; axis++) {
-        const double *edge = w->soil->ranks[axis].edge;
-        const int rank = rank_of(cell, axis);
-        box[axis] = rank == 0 ? w->low[axis] : edge[rank << spare];
-        box[2 + axis] = rank + 1 == 1 << half ? w->high[axis] : edge[(rank + 1) << spare];
+        const double *edge = sown->soil->ranks[axis].edge;
+        const int rank = rank_of(cell, axis), last = rank + 1 == 1 << half;
+        box[axis] = rank == 0 ? sown->range[axis] : edge[rank << spare];
+        box[2 + axis] = last ? sown->range[2 + axis] : edge[(rank + 1) << spare];
     }
 }
 
@@ -311,26 +319,26 @@ static int32_t split_cells(const uint16_t *used, int32_t first, int32_t end)
     return high;
 }
 
-static void finish_cell(const Sowing *w, uint32_t cell, const uint32_t *end, Node *node,
-                        double *box, int64_t *sums)
+static void finish_cell(const Sown *sown, uint32_t cell, Node *node, double *box, int64_t *sums)
 {
-    const int64_t *from = w->sums + (int64_t)cell * w->width;
-    *node = (Node){(int32_t)(end[cell] - w->count[cell]), (int32_t)end[cell], UNGROWN};
-    enclose_cell(w, cell, box);
-    memcpy(sums, from, (size_t)w->width * sizeof *sums);
-    sums[MARK] = has_mass(from, w->width) ? (int64_t)scramble(cell) : 0;
+    const int64_t *from = sown->sums + (int64_t)cell * sown->width;
+    const uint32_t end = sown->end[cell];
+    *node = (Node){(int32_t)(end - sown->count[cell]), (int32_t)end, UNGROWN};
+    enclose_cell(sown, cell, box);
+    memcpy(sums, from, (size_t)sown->width * sizeof *sums);
+    sums[MARK] = has_mass(from, sown->width) ? (int64_t)scramble(cell) : 0;
 }
 
 /* Build the nodes above all cells that have rows. Returns their number. */
-static int64_t build_above(const Sowing *w, const uint16_t *used, int32_t cells,
-                           const uint32_t *end)
+static int64_t build_above(const Sown *sown)
 {
-    const Soil *soil = w->soil;
+    const Soil *soil = sown->soil;
+    const uint16_t *used = sown->used;
     int32_t pending[2 * KNOT_BITS + 2];
     int waiting = 0;
     int64_t nodes = 0;
     /* Until they are done, nodes hold cells instead of points. */
-    soil->node[nodes++] = (Node){0, cells, 0};
+    soil->node[nodes++] = (Node){0, sown->cells, 0};
     pending[waiting++] = 0;
     while (waiting) {
         Node *here = soil->node + pending[--waiting];
@@ -345,71 +353,49 @@ static int64_t build_above(const Sowing *w, const uint16_t *used, int32_t cells,
     for (int64_t k = nodes - 1; k >= 0; k--) {
         Node *here = soil->node + k;
         double *box = soil->box + 4 * k;
-        int64_t *sums = soil->sums + k * w->width;
+        int64_t *sums = soil->sums + k * sown->width;
         if (here->child == 0) {
             const uint32_t cell = used[here->first];
             soil->node_of[cell] = (int32_t)k;
-            finish_cell(w, cell, end, here, box, sums);
+            finish_cell(sown, cell, here, box, sums);
         } else {
             here->first = 0;
             here->end = (int32_t)soil->rows;
             enclose_children(soil->box + 4 * (int64_t)here->child, box);
-            total_children(soil->sums + here->child * (int64_t)w->width, w->width, sums);
+            total_children(soil->sums + here->child * (int64_t)sown->width, sown->width, sums);
         }
     }
     return nodes;
 }
 
-static int sow(Signals *signals, Sowing *w, uint16_t *cell, int32_t *row, uint16_t *used,
-               uint32_t *end, int64_t *unit, double *tenths)
+int tree_learn(const double *scores, int64_t rows, Ranks *ranks, int32_t *tilt)
 {
-    const int cells = 1 << w->soil->bits;
-    uint32_t total = 0, largest = 0;
-    int32_t number = 0;
-    if (put_into_cells(signals, w, cell, unit)) return -1;
-    for (int k = 0; k < cells; k++) {
-        end[k] = total;
-        total += w->count[k];
-        largest = w->count[k] > largest ? w->count[k] : largest;
-        if (w->count[k]) used[number++] = (uint16_t)k;
-    }
-    if (list_rows(signals, cell, w->soil->rows, end, row)) return -1;
-    const Sown sown = {w->soil, used, number, w->count, end, w->sums, w->width};
-    if (tenths_along(&sown, 0, tenths) || tenths_along(&sown, 1, tenths + 2)) return -1;
-    w->soil->state[GROWN_NODES] = build_above(w, used, number, end);
-    w->soil->state[GROWN_POINTS] = 0;
-    w->soil->state[LARGEST_CELL] = largest;
+    const int fine = (64 - bits_for(rows)) / 2 - KNOT_BITS;
+    for (int c = 0; c < 2; c++)
+        if (learn_ranks(scores, rows, c, fine, ranks + c)) return -1;
+    *tilt = tilt_between(ranks[0].spread, ranks[1].spread);
     return 0;
 }
 
-int tree_sow(Signals *signals, const Soil *soil, Ranks *ranks, uint16_t *cell, int32_t *row,
-             int64_t *unit, int32_t *tilt, double *tenths)
+int tree_sow(const Soil *soil, const Share *all, const uint32_t *end, double *tenths)
 {
-    const size_t cells = (size_t)1 << soil->bits;
-    const int fine = (64 - bits_for(soil->rows)) / 2 - KNOT_BITS;
-    Sowing w = {.soil = soil, .id = soil->id, .loss = soil->loss, .more = soil->more};
-    w.width = FIRST_OOD + soil->columns;
-    for (int c = 0; c < 2; c++) {
-        w.low[c] = HUGE_VAL;
-        w.high[c] = -HUGE_VAL;
+    const int cells = 1 << soil->bits;
+    uint16_t *used = malloc((size_t)cells * sizeof *used);
+    if (!used) return -1;
+    Sown sown = {soil, used, 0, all->count, end, all->sums, all->range, FIRST_OOD + soil->columns};
+    uint32_t largest = 0;
+    for (int k = 0; k < cells; k++) {
+        soil->node_of[k] = -1;
+        largest = all->count[k] > largest ? all->count[k] : largest;
+        if (all->count[k]) used[sown.cells++] = (uint16_t)k;
     }
-    for (size_t k = 0; k < cells; k++) soil->node_of[k] = -1;
-    unit[UNIT_LOSS] = unit[UNIT_ID] = 0;
-    if (learn_ranks(soil->scores, soil->rows, 0, fine, ranks) ||
-        learn_ranks(soil->scores, soil->rows, 1, fine, ranks + 1))
-        return -1;
-    *tilt = tilt_between(ranks[0].spread, ranks[1].spread);
-    for (int c = 0; c < 2; c++) lay_steps(ranks + c, soil->bits / 2, w.steps + c);
-    w.sums = calloc(cells * (size_t)w.width, sizeof *w.sums);
-    w.count = calloc(cells, sizeof *w.count);
-    uint32_t *end = malloc(cells * sizeof *end);
-    uint16_t *used = malloc(cells * sizeof *used);
-    int failed = !w.sums || !w.count || !end || !used || 
-                 sow(signals, &w, cell, row, used, end, unit, tenths);
+    const int failed = tenths_along(&sown, 0, tenths) || tenths_along(&sown, 1, tenths + 2);
+    if (!failed) {
+        soil->state[GROWN_NODES] = build_above(&sown);
+        soil->state[GROWN_POINTS] = 0;
+        soil->state[LARGEST_CELL] = largest;
+    }
     free(used);
-    free(end);
-    free(w.count);
-    free(w.sums);
     return failed ? -1 : 0;
 }
 

@@ -486,7 +486,10 @@ static PyObject *vectors(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef functions[] = {
-    {"sow", build_sow, METH_VARARGS, "Put rows into cells, under a tree that grows."},
+    {"learn", build_learn, METH_VARARGS, "Ranks of scores, from some of them."},
+    {"put", build_put, METH_VARARGS, "Put rows into cells."},
+    {"list_rows", build_list, METH_VARARGS, "List the rows of each cell."},
+    {"sow", build_sow, METH_VARARGS, "Build the nodes above cells of rows, of a tree that grows."},
     {"arrange", build_arrange, METH_VARARGS, "Sort scores along a curve and split it into nodes."},
     {"enclose", build_enclose, METH_VARARGS, "Bounding boxes of the nodes."},
     {"collect", build_collect, METH_VARARGS, "Add up the masses of rows that are the same point."},
@@ -511,7 +514,7 @@ static PyMethodDef functions[] = {
 };
 
 /* Grows with every change of a function's name, arguments or answer; compiled.py has the same. */
-enum { INTERFACE = 2 };
+enum { INTERFACE = 3 };
 
 static int load(PyObject *module)
 {

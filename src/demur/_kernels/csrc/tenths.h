@@ -10,6 +10,7 @@ typedef struct {
     int32_t cells;        /* and their number */
     const uint32_t *count, *end; /* rows of each cell, and where their list ends */
     const int64_t *sums;  /* masses of each cell, `width` of them */
+    const double *range;  /* smallest, then largest scores */
     int width;
 } Sown;
 

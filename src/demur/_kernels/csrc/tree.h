@@ -145,11 +145,31 @@ int tree_collect(Signals *signals, const int32_t *row, int64_t n, const RowMasse
 void tree_total(const Node *node, int64_t first, int64_t end, const int64_t *mass, int width,
                 int64_t *sums);
 
-/* Put the rows of a soil into cells, and the nodes above these into its tree; `cell` and `row` are
- * what the soil will have. `tenths` are two values along each axis, at which a tenth and nine tenths
- * of the ID mass are reached. Returns -1 without memory, or when a signal was raised. */
-int tree_sow(Signals *signals, const Soil *soil, Ranks *ranks, uint16_t *cell, int32_t *row,
-             int64_t *unit, int32_t *tilt, double *tenths);
+/* A tree that grows is built in steps, so that shares of the rows may be put into cells, and listed,
+ * at the same time: learn, put and list each share, sow. */
+
+/* What is known of some rows that are in cells. */
+typedef struct {
+    int64_t *sums;   /* masses of each cell */
+    uint32_t *count; /* rows of each cell */
+    int64_t *unit;
+    double *range;   /* smallest, then largest scores */
+} Share;
+
+/* Returns -1 without memory. */
+int tree_learn(const double *scores, int64_t rows, Ranks *ranks, int32_t *tilt);
+/* Put rows from `begin` to `end` into cells; `cell` is what the soil will have, sums and counts must
+ * be zero. Returns -1 when a signal was raised. */
+int tree_put(Signals *signals, const Soil *soil, int64_t begin, int64_t end, uint16_t *cell,
+             const Share *share);
+/* List rows of each cell in what will be the soil's `row`; `start` has where these begin, and then
+ * where they end. Returns -1 when a signal was raised, 1 where lists have no room. */
+int tree_list(Signals *signals, const Soil *soil, int64_t begin, int64_t end, uint32_t *start,
+              int32_t *row);
+/* Build the nodes above cells, given all that is known of these and where their lists end. `tenths`
+ * are two values along each axis, at which a tenth and nine tenths of the ID mass are reached.
+ * Returns -1 without memory. */
+int tree_sow(const Soil *soil, const Share *all, const uint32_t *end, double *tenths);
 
 /* Parts of building a tree. */
 
