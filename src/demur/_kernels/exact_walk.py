@@ -35,8 +35,9 @@ _FROM_THE_MIDDLE = sorted(range(1, _PARTS), key=lambda k: abs(2 * k - _PARTS))
 _NEIGHBOURS = 12
 # Steps of all exact walks through boxes together; each takes some microseconds.
 _STEPS = 400_000
-# The same for all pairs of bounds, and what it takes to look for a rule of a set.
-_STEPS_OF_ALL, _STEPS_OF_A_RULE = 2_000_000, 500
+# The same for all pairs of bounds, and what it takes to look for a rule of a set, without the rows
+# whose values have to be found exactly.
+_STEPS_OF_ALL, _STEPS_OF_A_RULE, _STEPS_OF_A_VALUE = 5_000_000, 500, 3
 # Rows that are looked at in the time of a step, where all of them are.
 _ROWS_OF_A_STEP = 100
 # Values of rows that are looked at together when directions are tried.
@@ -230,6 +231,7 @@ class _AllBest:
         if accepted.masses != cell.masses:
             return False
         line = None if accepted.key in self._tried else accepted.rule()
+        self._steps -= accepted.steps
         self._tried.add(accepted.key)
         if line is None:
             self._lost.add(masses)
@@ -556,6 +558,7 @@ class AcceptedSet:
 
     def __init__(self, inside: _Bools, signs: _Floats, rows: DoubtfulRows) -> None:
         self.inside, self._signs, self._rows = inside, signs, rows
+        self.steps = 0
         self._points = rows.frame.points(rows.scores) * signs
 
     @classmethod
@@ -676,6 +679,7 @@ class AcceptedSet:
         return _weighted(along, *self._points.T)
 
     def _value(self, along: _Direction, row: int) -> Fraction:
+        self.steps += _STEPS_OF_A_VALUE
         return _exactly(along, *self._points[row])
 
 
