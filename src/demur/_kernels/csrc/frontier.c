@@ -480,12 +480,6 @@ static int explore_all(Search *s, Frontier *f, const int64_t *quarter, int quart
     return explore_in_stages(s, quarter, quarters);
 }
 
-static int same_line(const Frontier *f, int64_t a, int64_t b)
-{
-    return f->v[a] == f->v[b] && f->weight[2 * a] == f->weight[2 * b] &&
-           f->weight[2 * a + 1] == f->weight[2 * b + 1];
-}
-
 /* Whether the half-planes accept what they were taken for, and rounding errors of no point reach a
  * `certain` one. */
 static int all_true(const Search *s, const Frontier *f, int certain)
@@ -495,8 +489,9 @@ static int all_true(const Search *s, const Frontier *f, int certain)
     for (int64_t k = 0; k < cells; k++) {
         const Accepted a = f->best[k];
         if (a.id == 0) continue;
-        if (k % f->columns && same_line(f, k, k - 1)) continue;
-        if (k >= f->columns && same_line(f, k, k - f->columns)) continue;
+        /* What is best anywhere is so at the tightest bounds that it meets. */
+        if (surface_row(f, a.id) != k / f->columns || surface_column(f, a.ood) != k % f->columns)
+            continue;
         count_half_plane(s->tree, f->weight + 2 * k, f->v[k], row);
         if (row[ID] != a.id || row[LOSS] != a.loss || row[FIRST_OOD] != a.ood) return 0;
         if (certain && !is_certain(s->tree, f->weight + 2 * k, f->v[k])) return 0;

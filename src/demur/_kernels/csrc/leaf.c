@@ -157,6 +157,7 @@ int is_certain(const Tree *tree, const double *weight, double v)
         }
         for (int64_t i = here->first; i < here->end; i++) {
             const double *p = tree->point + 2 * i, box[4] = {p[0], p[1], p[0], p[1]};
+            if (fabs(corner_at(tree, &chart, chart.low, box) - v) > most) continue;
             reach = reach_of(tree, weight, box);
             if (tree->mass[i * tree->width + MARK] && reach.low <= v && reach.high >= v) return 0;
         }
