@@ -35,7 +35,7 @@ export PYTHONMALLOC=malloc OPENBLAS_NUM_THREADS=1
   tests/property/test_compiled.py tests/property/test_engines.py tests/property/test_growing.py \
   tests/property/test_margin.py tests/property/test_boxes.py tests/property/test_all_levels.py \
   tests/property/test_metrics_engines.py tests/property/test_tune_brute_force.py \
-  tests/property/test_row_passes.py \
+  tests/property/test_row_passes.py tests/property/test_frontier_doubts.py \
   tests/unit/test_engine_boundary.py tests/unit/test_stairs.py tests/unit/test_retune.py \
   tests/unit/test_grid.py
 echo "the compiled engine ran under AddressSanitizer and UndefinedBehaviorSanitizer"

@@ -123,7 +123,7 @@ def test_cells_of_graded_losses_are_those_of_all_pairs(seed, rows):
         np.arange(1, points.id.sum() + 1, id_step),
         np.arange(0, points.ood.sum() + 1, ood_step)[None],
     )
-    best, cells = _by_enumeration(points, "nonneg", None, levels)
+    best, cells, _ = _by_enumeration(points, "nonneg", None, levels)
     tree = compiled.prepare(points.scores, points.id, points.ood, points.loss)
     found = compiled.frontier(tree, (0,), levels.min_id, levels.max_ood[0])
     for seen, expected in ((found.id, best.id), (found.ood, best.ood), (found.loss, best.loss)):

@@ -211,7 +211,7 @@ def test_what_is_prepared_for_many_calls_is_sorted_once():
 
 
 def test_rows_put_into_cells_share_by_share(monkeypatch):
-    """However many threads there are, and rows without losses, or without ID mass, in some shares."""
+    """However many threads, also where some shares have no losses, or no ID mass."""
     rng = np.random.default_rng(1)
     monkeypatch.setattr(compiled, "_ROWS_OF_A_SHARE", 7)
     for _ in range(CASES):

@@ -51,7 +51,7 @@ def test_every_pair_of_bounds_has_the_rule_of_memory(seed):
     )
     source = ArraySource(sample, batch=int(rng.choice([50, 10**6])))
     try:
-        totals, rules, cells = rules_of_source(
+        totals, (rules, cells, _) = rules_of_source(
             source,
             *(x.tolist() for x in levels),
             DIRECTION_SETS[directions],

@@ -210,8 +210,9 @@ def frontier(
     risk_gap: float,
     id_gap: float,
     ood_gap: int,
+    hope: _Floats,
     /,
-) -> tuple[int, int]: ...
+) -> tuple[int, list[tuple[Any, ...]]]: ...
 def equal_fpr(
     point: _Floats,
     node: _Ints32,

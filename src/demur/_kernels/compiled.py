@@ -42,7 +42,7 @@ except ImportError:  # pragma: no cover
 else:
     # Functions and their arguments, as in csrc/module.c: one that was built before they changed
     # must not be called.
-    IS_OF_OTHERS = getattr(_engine, "INTERFACE", 0) != 3
+    IS_OF_OTHERS = getattr(_engine, "INTERFACE", 0) != 4
     AVAILABLE = not IS_OF_OTHERS
 
 _Ints = npt.NDArray[np.int64]
@@ -415,25 +415,29 @@ def frontier(
     ood_levels: _Ints,
     *,
     gap: Gap = EXACT,
+    with_doubts: bool = False,
 ) -> Optima:
     """Return the least selective risk for every pair of bounds, exact over all directions.
 
     Entry (j, k) has at least ``id_levels[j]`` ID and at most ``ood_levels[k]`` OOD mass of all
     sets together, both ascending; ties go to the larger ID, then to the smaller OOD mass. What is
-    better by no more than `gap` may be missed.
+    better by no more than `gap` may be missed. Boxes that float64 cannot take apart are told
+    `with_doubts`.
     """
     shape = len(id_levels), len(ood_levels)
     masses, risk = np.zeros((*shape, 3), np.int64), np.full(shape, np.inf)
     weights, v = np.full((*shape, 2), np.nan), np.full(shape, np.nan)
-    _engine.frontier(
+    hope = np.full(shape if with_doubts else (0, 0), np.inf)
+    _, doubts = _engine.frontier(
         *_tree(tree),
         np.array(quarters, np.int64),
         np.ascontiguousarray(id_levels, np.int64),
         np.ascontiguousarray(ood_levels, np.int64),
         *(masses, risk, weights, v),
-        *(gap.risk, gap.id, gap.ood),
+        *(gap.risk, gap.id, gap.ood, hope),
     )
-    return Optima(masses[..., 0], masses[..., 1], masses[..., 2], weights, v)
+    best = masses[..., 0], masses[..., 1], masses[..., 2], weights, v
+    return Optima(*best, tuple(_doubt(tree, *doubt) for doubt in doubts), hope)
 
 
 def equal_fpr(tree: MortonTree, quarters: tuple[int, ...], *, gap: float = 0.0) -> Chosen:

@@ -155,6 +155,11 @@ class Optima(NamedTuple):
     loss: _Ints
     weights: _Floats
     v: _Floats
+    doubts: tuple[Doubt, ...] = ()
+    """Of all pairs of bounds: boxes that may hold something better, to be looked at exactly."""
+    hope: _Floats | None = None
+    """What the risk cannot fall below in boxes that were given up, at the tightest bounds that one
+    of their sets may meet."""
 
 
 class Gap(NamedTuple):
@@ -354,13 +359,16 @@ class Engine(Protocol):
         ood_levels: _Ints,
         *,
         gap: Gap = EXACT,
+        with_doubts: bool = False,
     ) -> Optima:
         """Return the least selective risk for every pair of bounds, exact over all directions.
 
         Entry (j, k) has at least ``id_levels[j]`` ID and at most ``ood_levels[k]`` OOD mass of
         all sets together, both ascending; ties go to the larger ID, then to the smaller OOD mass.
         Losses must be those of points with ID mass. An engine may leave alone what is no better
-        than `gap`.
+        than `gap`. Boxes that float64 cannot take apart are told `with_doubts`; then rounding
+        errors of no point reach a half-plane that is found. Only for engines with
+        `searches_all_bounds`.
         """
 
     def equal_fpr(self, tree: Any, quarters: tuple[int, ...], *, gap: float = 0.0) -> Chosen:

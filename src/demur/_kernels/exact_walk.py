@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels import reference
-from demur._kernels.engines import Doubt, Frame, Outcome, midway
-from demur._kernels.exact import DOUBT, Goal
+from demur._kernels.engines import Doubt, Frame, Optima, Outcome, midway
+from demur._kernels.exact import DOUBT, Goal, best_first, may_beat
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -35,8 +35,13 @@ _FROM_THE_MIDDLE = sorted(range(1, _PARTS), key=lambda k: abs(2 * k - _PARTS))
 _NEIGHBOURS = 12
 # Steps of all exact walks through boxes together; each takes some microseconds.
 _STEPS = 400_000
+# The same for all pairs of bounds, and what it takes to look for a rule of a set, without the rows
+# whose values have to be found exactly.
+_STEPS_OF_ALL, _STEPS_OF_A_RULE, _STEPS_OF_A_VALUE = 5_000_000, 500, 3
 # Rows that are looked at in the time of a step, where all of them are.
 _ROWS_OF_A_STEP = 100
+# Values of rows that are looked at together when directions are tried.
+_VALUES_AT_ONCE = 2**16
 _TINY = float(np.finfo(np.float64).tiny)
 _SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 
@@ -119,6 +124,157 @@ def settled(outcome: Outcome, rows: DoubtfulRows, goal: Goal) -> Outcome:
         if (unresolved or found.lost) and bound < value and status == "optimal":
             status = "unresolved"
     return found._replace(status=status, lower_bound=float(bound), unresolved=unresolved, doubts=())
+
+
+def settled_everywhere(
+    found: Optima, rows: DoubtfulRows, min_id: _Ints, max_ood: _Ints
+) -> tuple[Optima, _Bools]:
+    """Return what a search for all pairs of bounds found after its doubts were looked at exactly.
+
+    Also for which pairs something better cannot be ruled out: a set for which no float64 rule was
+    found, or boxes that nothing took apart.
+    """
+    table = _AllBest(found, rows, min_id, max_ood)
+    for doubt in sorted(found.doubts, key=lambda doubt: len(doubt.points)):
+        if not table.look_into(doubt):
+            # Lines that its box does not know make a difference.
+            table.look_into(with_all_lines(doubt, rows), again=True)
+    return table.best(), table.unresolved()
+
+
+_Three = tuple[int, int, int]
+"""ID, OOD and loss mass."""
+
+
+class _AllBest:
+    """The best sets for all pairs of bounds, while doubts are looked into.
+
+    A set belongs to the largest ID mass and the smallest OOD mass, of those asked for, that it
+    meets, and goes on to all weaker bounds where it is better.
+    """
+
+    def __init__(self, found: Optima, rows: DoubtfulRows, min_id: _Ints, max_ood: _Ints) -> None:
+        self._rows, self._min_id, self._max_ood = rows, min_id, max_ood
+        self._masses = np.stack([found.id, found.ood, found.loss])
+        self._lines = np.concatenate([found.weights, found.v[..., None]], axis=-1)
+        self._hope = np.full(found.id.shape, np.inf) if found.hope is None else found.hope
+        self._steps = _STEPS_OF_ALL
+        self._tried: set[bytes] = set()
+        self._lost: set[_Three] = set()
+
+    def best(self) -> Optima:
+        """Return the best that is known."""
+        nI, nO, L = self._masses
+        return Optima(nI, nO, L, self._lines[..., :2], self._lines[..., 2])
+
+    def unresolved(self) -> _Bools:
+        """Return for which pairs of bounds there may be something better."""
+        nI, _, L = self._masses
+        risk = np.full(nI.shape, np.inf)
+        np.divide(L, nI, out=risk, where=nI > 0)
+        hope = np.minimum.accumulate(self._hope[::-1], axis=0)[::-1]
+        hope = np.minimum.accumulate(hope, axis=1)
+        found: _Bools = (hope <= risk * (1 + DOUBT)) & (hope < np.inf)
+        for masses in self._lost:
+            row, column = self._place(masses)
+            if self._is_better(masses, row, column):
+                found[: row + 1, column:] |= self._where_better(masses, row, column)
+        return found
+
+    def look_into(self, doubt: Doubt, *, again: bool = False) -> bool:
+        """Take in the sets of a box; False if one of them accepts other masses than the box says.
+
+        After that it is only given up if this happens `again`.
+        """
+        walk, seen = ExactWalk(doubt), None
+        if len(doubt.points) <= self._steps:
+            seen = walk.cells(self._steps, max(1, int(self._min_id[0])))
+            self._steps -= walk.steps
+        if seen is None:
+            self._give_up(doubt)
+            return True
+        for cell in self._worth(seen):
+            if not self._take(walk.placed(cell)):
+                if not again:
+                    return False
+                self._give_up(doubt)
+        return True
+
+    def _worth(self, seen: list[_Seen]) -> list[_Seen]:
+        """Return the sets that may be better than what is known, the best ones first."""
+        if not seen:
+            return []
+        table = np.array([masses for masses, *_ in seen], np.int64).T
+        nI, L, nO = table[0], table[1], table[2:].sum(axis=0)
+        row = np.searchsorted(self._min_id, nI, side="right") - 1
+        column = np.searchsorted(self._max_ood, nO)
+        met = np.flatnonzero((row >= 0) & (column < len(self._max_ood)))
+        id_, ood, loss = self._masses[:, row[met], column[met]]
+        better = may_beat((nI[met], nO[met], L[met]), (id_, ood, loss), is_exact=False)
+        kept = met[better]
+        return [seen[k] for k in kept[best_first(nI[kept], nO[kept], L[kept])]]
+
+    def _take(self, cell: ExactCell) -> bool:
+        """Take in a set if it is better and float64 has a rule for it, or note that it is lost.
+
+        False if it accepts other masses than its box says.
+        """
+        masses = _in_all(cell.masses)
+        row, column = self._place(masses)
+        if not self._is_better(masses, row, column):
+            return True
+        if self._steps < 0:
+            self._lost.add(masses)
+            return True
+        self._steps -= _STEPS_OF_A_RULE + len(self._rows.scores) // _ROWS_OF_A_STEP
+        accepted = AcceptedSet.of_cell(cell, self._rows)
+        if accepted.masses != cell.masses:
+            return False
+        line = None if accepted.key in self._tried else accepted.rule()
+        self._steps -= accepted.steps
+        self._tried.add(accepted.key)
+        if line is None:
+            self._lost.add(masses)
+            return True
+        better = self._where_better(masses, row, column)
+        self._masses[:, : row + 1, column:][:, better] = np.array(masses)[:, None]
+        self._lines[: row + 1, column:][better] = line
+        return True
+
+    def _place(self, masses: _Three) -> tuple[int, int]:
+        """Return the tightest bounds that a set meets."""
+        row = int(np.searchsorted(self._min_id, masses[0], side="right")) - 1
+        return row, int(np.searchsorted(self._max_ood, masses[1]))
+
+    def _is_better(self, masses: _Three, row: int, column: int) -> bool:
+        """Return whether a set is better than what is known for a pair of bounds."""
+        nI, nO, L = masses
+        id_, ood, loss = self._masses[:, row, column].tolist()
+        # Without anything known, ID mass is 0.
+        return id_ == 0 or (L * id_, -nI, nO) < (loss * nI, -id_, ood)
+
+    def _where_better(self, masses: _Three, row: int, column: int) -> _Bools:
+        """Return the same for these bounds and all weaker ones."""
+        id_, _, loss = self._masses[:, : row + 1, column:]
+        ours, theirs = float(masses[2]) * id_, float(masses[0]) * loss
+        better: _Bools = (ours < theirs) | (id_ == 0)
+        close = (np.abs(ours - theirs) <= DOUBT * theirs) & (id_ > 0)
+        for j, k in np.argwhere(close).tolist():
+            better[j, k] = self._is_better(masses, j, column + k)
+        return better
+
+    def _give_up(self, doubt: Doubt) -> None:
+        """Leave a box: nothing in it has more ID or less OOD or loss mass than are certain."""
+        nI, nO, L = _in_all(tuple(doubt.below.tolist()))
+        nI += int(doubt.masses[:, 0].sum())
+        row, column = self._place((nI, nO, L))
+        if nI > 0 and row >= 0 and column < len(self._max_ood):
+            self._hope[row, column] = min(self._hope[row, column], L / nI)
+
+
+def _in_all(masses: tuple[int, ...]) -> _Three:
+    """Return the masses of a set, the OOD mass of all sets in one."""
+    return masses[0], sum(masses[2:]), masses[1]
 
 
 def _split(masses: _Ints, goal: Goal) -> tuple[_Ints, _Ints, _Ints, _Ints]:
@@ -402,6 +558,7 @@ class AcceptedSet:
 
     def __init__(self, inside: _Bools, signs: _Floats, rows: DoubtfulRows) -> None:
         self.inside, self._signs, self._rows = inside, signs, rows
+        self.steps = 0
         self._points = rows.frame.points(rows.scores) * signs
 
     @classmethod
@@ -442,15 +599,18 @@ class AcceptedSet:
         Sets that no half-plane accepts have none, whatever rounding does.
         """
         scores, inside = self._rows.scores, self.inside
-        for direction in self._tried():
-            weights = self._rows.frame.weights(self._signs * direction)
-            values = _weigh(weights, scores)
-            last, following = values[inside].max(), values[~inside].min(initial=np.inf)
-            if last < following:
-                return np.array([*weights, midway(last, following)])
+        tried = np.array(list(dict.fromkeys(self._tried()))).reshape(-1, 2)
+        many = max(1, _VALUES_AT_ONCE // len(scores))
+        for start in range(0, len(tried), many):
+            weights = self._rows.frame.weights(self._signs * tried[start : start + many])
+            values = _weigh(weights.T[:, :, None], scores)
+            last = values[:, inside].max(axis=1)
+            following = values[:, ~inside].min(axis=1, initial=np.inf)
+            for k in np.flatnonzero(last < following)[:1]:
+                return np.array([*weights[k], midway(last[k], following[k])])
         return None
 
-    def _tried(self) -> Iterator[_Floats]:
+    def _tried(self) -> Iterator[tuple[float, float]]:
         """Yield directions between both ends of those that accept just these rows.
 
         They are spread over all of them, and come close to the lower end in steps of a quarter. So
@@ -470,9 +630,7 @@ class AcceptedSet:
             if low >= high:
                 continue
             for share in _shares(low, high):
-                direction = np.ones(2)
-                direction[1 - still] = share
-                yield direction
+                yield (1.0, share) if still == 0 else (share, 1.0)
 
     def _ends(self) -> tuple[_Direction, _Direction] | None:
         """Return the two directions between which these rows have the smallest values.
@@ -521,6 +679,7 @@ class AcceptedSet:
         return _weighted(along, *self._points.T)
 
     def _value(self, along: _Direction, row: int) -> Fraction:
+        self.steps += _STEPS_OF_A_VALUE
         return _exactly(along, *self._points[row])
 
 
@@ -554,8 +713,11 @@ def _nearest(value: Fraction) -> float:
 
 def _shares(low: Fraction, high: Fraction) -> Iterator[float]:
     """Yield numbers from 0 to 1 between two: from the middle on, at the ends, towards the lower."""
+    # Quotients of whole numbers are rounded once, as those of fractions, which take longer.
+    bottom, top = low.numerator * high.denominator, high.numerator * low.denominator
+    unit = _PARTS * low.denominator * high.denominator
     for k in _FROM_THE_MIDDLE:
-        yield _nearest(low + (high - low) * k / _PARTS)
+        yield ((_PARTS - k) * bottom + k * top) / unit
     # Beyond narrow cells rounding may help, too.
     for end in dict.fromkeys([_nearest((low + high) / 2), _nearest(low), _nearest(high)]):
         yield from (share for share in _around(end) if 0 <= share <= 1)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._kernels.engines import midway
-from demur._kernels.exact import Goal
+from demur._kernels.exact import DOUBT, Goal
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -29,6 +29,7 @@ _OPEN, _UNABLE = -2, -1
 # How many points around the boundary are looked at before all of them are.
 _NEARBY = 2048
 _EPS = float(np.finfo(np.float64).eps)
+_NORMAL = float(np.finfo(np.float64).tiny)
 # Cutting planes end by themselves, unless rounding makes two points take turns.
 _ROUNDS = 64
 
@@ -137,6 +138,8 @@ class PivotCells(NamedTuple):
     ood: _Ints
     loss: _Ints
     extra: _Ints
+    close: bool
+    """Whether some are hardly apart, so that rounding may have put them in another order."""
 
 
 def pivot_cells(points: Merged) -> Iterator[PivotCells]:
@@ -172,7 +175,17 @@ def pivot_cells(points: Merged) -> Iterator[PivotCells]:
             np.array(
                 [_running(part, dx <= 0, crossing, sign)[keep] for part in points.extra], np.int64
             ),
+            _are_close(mu, dx[crossing], dy[crossing]),
         )
+
+
+def _are_close(mu: _Floats, dx: _Floats, dy: _Floats) -> bool:
+    """Return whether quotients |dx/dy|, ascending, are too close for float64 to be sure."""
+    # Coordinates that are equal are so for certain, and so are their quotients, 0 and infinite.
+    proper = (dx != 0) & (dy != 0)
+    mu = mu[proper]
+    lost = (mu < _NORMAL) | (mu > 1 / _NORMAL)
+    return bool(lost.any() or (np.diff(mu) <= DOUBT * mu[1:]).any())
 
 
 class Meetings(NamedTuple):

@@ -127,7 +127,8 @@ def rules_at(
         raise InvalidInputError("evaluate_on and search=Grid(...) need a Sample, not a source")
     asked = list(PERCENT) if levels is None else ascending("levels", levels)
     tprs, fprs = ([0], asked) if aim == "tpr" else (asked, [max_fpr])
-    totals, rules, cells = rules_of_source(source, tprs, fprs, DIRECTION_SETS["nonneg"], aim=aim)
+    totals, best = rules_of_source(source, tprs, fprs, DIRECTION_SETS["nonneg"], aim=aim)
+    rules, cells = best.rules, best.cells
     if sum(totals.ood) == 0 and aim != "risk":
         raise InvalidInputError("the source has no OOD rows, so this curve is undefined")
     path = rules.take(np.unique(cells[cells >= 0]))

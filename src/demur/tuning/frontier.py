@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from demur._arrays import BoolArray, FloatArray, IntArray, check_kind, data_frame
-from demur._kernels.engines import EXACT, Gap
+from demur._kernels.engines import EXACT, Gap, Outcome
 from demur._kernels.exact import best_first, may_beat, quotients_are_exact
 from demur._kernels.reference import BoundsTable
 from demur.core.card import Card
@@ -77,6 +77,9 @@ class Frontier:
     accepted_loss: FloatArray
     columns: ScoreColumns
     """Names and senses of the score columns."""
+    unresolved: BoolArray
+    """Where float64 leaves open whether something is better, such as a set of rows that it has no
+    rule for. `tune` counts it in ``certificate.unresolved``."""
     _cells: IntArray
     """Which of the different rules each cell has, -1 for none."""
     _lines: LazyLines
@@ -172,6 +175,7 @@ class Frontier:
             "accepted_id": self.accepted_id,
             "accepted_ood": self.accepted_ood,
             "accepted_loss": self.accepted_loss,
+            "unresolved": self.unresolved,
         }
         return data_frame({name: values.ravel() for name, values in columns.items()}, backend)
 
@@ -200,7 +204,9 @@ class Frontier:
     def __repr__(self) -> str:
         rows, columns = self.selective_risk.shape
         able = int((~np.isnan(self.selective_risk)).sum())
-        return f"Frontier({rows} x {columns} bounds, {able} attainable)"
+        left = int(self.unresolved.sum())
+        said = f", {left} unresolved" if left else ""
+        return f"Frontier({rows} x {columns} bounds, {able} attainable{said})"
 
 
 def frontier(
@@ -249,13 +255,16 @@ def frontier(
     if isinstance(search, Grid) and prepared.sample.n_scores == 2:
         swept = grid_directions(allowed, search.angles)
         warn_of_units(prepared.points.scores, prepared.spread, swept, stacklevel=2)
-    is_enumerated = is_swept(prepared.points, search) or len(prepared.points.scores) <= FEW
-    if is_enumerated:
-        best, cells = _by_enumeration(prepared.points, directions, search, levels)
-    else:
-        best, cells = best_for_all_bounds(prepared, allowed, levels)
-    lines = LazyLines(best, None if is_enumerated else prepared.settled)
-    found = _frontier(tprs, fprs, totals, best, cells, lines, prepared.sample.columns)
+    best = None
+    if is_swept(prepared.points, search) or (
+        len(prepared.points.scores) <= FEW and not _searched_at_once(prepared, levels)
+    ):
+        best = _by_enumeration(prepared.points, directions, search, levels)
+    lines = None if best is None else LazyLines(best.rules, None)
+    if best is None or lines is None:
+        best = best_settled(prepared, allowed, levels)
+        lines = LazyLines(best.rules, prepared.settled)
+    found = _frontier(tprs, fprs, totals, best, lines, prepared.sample.columns)
     return replace(found, card=Card.of_rows(prepared.sample).with_entries(ood=prepared.ood))
 
 
@@ -273,20 +282,19 @@ def _of_source(
     if isinstance(search, Grid):
         raise InvalidInputError("search: Grid needs a Sample; a source is searched by Exact()")
     allowed = DIRECTION_SETS[str(directions)]
-    totals, best, cells = rules_of_source(source, tprs, fprs, allowed, ood=ood or "pooled")
-    return _frontier(tprs, fprs, totals, best, cells, LazyLines(best, None), source.columns)
+    totals, best = rules_of_source(source, tprs, fprs, allowed, ood=ood or "pooled")
+    return _frontier(tprs, fprs, totals, best, LazyLines(best.rules, None), source.columns)
 
 
 def _frontier(
     tprs: list[Fraction],
     fprs: list[Fraction],
     totals: Totals,
-    best: Rules,
-    cells: IntArray,
+    best: BestForBounds,
     lines: LazyLines,
     columns: ScoreColumns,
 ) -> Frontier:
-    masses = _by_cell(best.weights(totals), cells)
+    masses = _by_cell(best.rules.weights(totals), best.cells)
     accepted_id, accepted_ood, accepted_loss = np.moveaxis(masses, -1, 0)
     return Frontier(
         min_tpr=np.array(tprs, float),
@@ -296,28 +304,27 @@ def _frontier(
         accepted_ood=accepted_ood,
         accepted_loss=accepted_loss,
         columns=columns,
-        _cells=cells,
+        unresolved=best.unresolved,
+        _cells=best.cells,
         _lines=lines,
     )
 
 
 def _by_enumeration(
     points: Points, directions: Directions, search: Search, levels: Levels
-) -> tuple[Rules, IntArray]:
-    """Look at every operating point there is."""
+) -> BestForBounds | None:
+    """Look at every operating point there is; None where float64 is not sure what these are."""
     surface = Surface(levels, points)
     for batch in operating_points(points, directions, search):
+        if batch.in_doubt:
+            return None
         surface.add(batch)
     best, cells = surface.best()
-    if is_swept(points, search):
-        return best, cells
-    best, settled = settle(points, best, directions)
-    if not settled.all():
-        surface.keep(best, settled)
-        for batch in operating_points(points, directions, search, settled=True):
-            surface.add(batch)
-        best, cells = surface.best()
-    return best, cells
+    if not is_swept(points, search):
+        best, settled = settle(points, best, directions)
+        if not settled.all():
+            return None
+    return BestForBounds(best, cells, np.zeros(cells.shape, bool))
 
 
 def ascending(name: str, levels: Sequence[Number]) -> list[Fraction]:
@@ -359,6 +366,16 @@ class Levels:
         return replace(program, min_id=int(self.min_id[row]), max_ood=bounds)
 
 
+class BestForBounds(NamedTuple):
+    """The rules that are best for some pair of bounds."""
+
+    rules: Rules
+    cells: IntArray
+    """Which one for each pair, -1 for none."""
+    unresolved: BoolArray
+    """For which pairs something better cannot be ruled out."""
+
+
 class Surface:
     """The best operating points, those that `exact` prefers, for all pairs of bounds.
 
@@ -396,11 +413,6 @@ class Surface:
         if sum(len(places) for _, places in self._waiting) >= _BUFFER:
             self._fold()
 
-    def keep(self, best: Rules, kept: BoolArray) -> None:
-        """Start anew from some of the rules last returned by `best`, with their lines settled."""
-        self._best, self._places = best.take(kept), self._places[kept]
-        self._fold()
-
     def best(self) -> tuple[Rules, IntArray]:
         """Return the rules that are best somewhere, and where."""
         self._fold()
@@ -430,33 +442,66 @@ def best_for_all_bounds(
 
     What is better by no more than `gap` may be missed.
     """
-    points = prepared.points
-    # Engines bound the OOD mass of all sets together, and take it that losses are those of ID
-    # mass.
-    if len(levels.max_ood) == 1 and not points.loss[points.id == 0].any():
+    if _searched_at_once(prepared, levels):
         best = prepared.all_bounds(allowed, levels.min_id, levels.max_ood[0], gap=gap)
         return Rules.distinct(best)
-    return _one_by_one(prepared, allowed, levels)
+    found = _one_by_one(prepared, allowed, levels)
+    return found.rules, found.cells
 
 
-def _one_by_one(
-    prepared: Prepared, allowed: DirectionSet, levels: Levels
-) -> tuple[Rules, IntArray]:
+def best_settled(prepared: Prepared, allowed: DirectionSet, levels: Levels) -> BestForBounds:
+    """Return the rules that are best somewhere, as `tune` finds them for each pair."""
+    if not _searched_at_once(prepared, levels):
+        return _one_by_one(prepared, allowed, levels)
+    best, unresolved = prepared.all_bounds_settled(allowed, levels.min_id, levels.max_ood[0])
+    return BestForBounds(*Rules.distinct(best), unresolved)
+
+
+def _searched_at_once(prepared: Prepared, levels: Levels) -> bool:
+    # Engines bound the OOD mass of all sets together, and take it that losses are those of ID
+    # mass.
+    points = prepared.points
+    is_plain = len(levels.max_ood) == 1 and not points.loss[points.id == 0].any()
+    return is_plain and prepared.searches_all_bounds
+
+
+def _one_by_one(prepared: Prepared, allowed: DirectionSet, levels: Levels) -> BestForBounds:
     """Search for one rule after the other."""
+    points = prepared.points
+    if len(levels.max_ood) < len(points.ood):
+        pooled = points.ood.sum(axis=0, keepdims=True)
+        prepared = prepared.of_points(replace(points, ood=pooled))
+    unresolved = np.zeros(levels.shape, bool)
     table = BoundsTable(levels.min_id, levels.max_ood)
     no_ratio = ((0, 0),) * len(levels.max_ood)
     risk = Program(1, 0, 0, per_id=True, min_id=1, max_ood=(), ratio=no_ratio)
     found = [Rules.none(2)]
     for row, column in table.open_cells():
         best = prepared.search(levels.program(risk, row, column), allowed)
+        before = table.cells.copy() if best.unresolved or best.lost else None
         if len(best.v) == 0:
             table.rule_out(row, column)
+        else:
+            line = np.append(best.weights[0], best.v[0])
+            table.settle(row, column, best.id, _accepted_ood(prepared.points, line))
+        if before is not None:
+            unresolved |= (table.cells != before) & _left_open(best, levels)
+        if len(best.v) == 0:
             continue
-        line = np.append(best.weights[0], best.v[0])
-        table.settle(row, column, best.id, _accepted_ood(prepared.points, line))
         masses = (np.array([mass]) for mass in (best.id, best.ood, best.loss))
         found.append(Rules(next(masses), next(masses), next(masses), line[None]))
-    return Rules.joined(*found), table.cells
+    return BestForBounds(Rules.joined(*found), table.cells, unresolved)
+
+
+def _left_open(outcome: Outcome, levels: Levels) -> BoolArray:
+    """Return the bounds that something better may meet, of those whose optimum is the same."""
+    if outcome.unresolved or len(levels.max_ood) > 1:
+        # Of boxes that were given up, and of sets, it is not known what meets which.
+        return np.ones(levels.shape, bool)
+    found = np.zeros(levels.shape, bool)
+    for nI, nO, _ in outcome.lost:
+        found |= (levels.min_id[:, None] <= nI) & (levels.max_ood[0] >= nO)
+    return found
 
 
 def _accepted_ood(points: Points, line: FloatArray) -> IntArray:

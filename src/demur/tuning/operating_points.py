@@ -224,6 +224,8 @@ class RuleBatch(NamedTuple):
     """Shape (sets, n)."""
     loss: IntArray
     lines: Lines
+    in_doubt: bool = False
+    """Whether float64 is not sure which sets are accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +277,8 @@ def operating_points(
         merged = reference.merge(*chart.coordinates(searched), points.id, points.ood, points.loss)
         for cells in reference.pivot_cells(merged):
             lines = cell_lines(chart, frame, merged, cells)
-            batch = RuleBatch(cells.id, cells.ood, cells.loss, lines)
+            in_doubt = cells.close and not frame.whole
+            batch = RuleBatch(cells.id, cells.ood, cells.loss, lines, in_doubt)
             if settled:
                 total = cells.ood.sum(axis=0)
                 lines = settled_lines(points, batch.lines, batch.id, total, batch.loss, directions)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from demur._arrays import FloatArray, IntArray, takes
+from demur._arrays import BoolArray, FloatArray, IntArray, takes
 from demur._kernels import reference
 from demur._kernels.box_cells import AxisMasses
 from demur._kernels.box_search import BoxOptima
@@ -29,7 +29,7 @@ from demur._kernels.engines import (
     engine,
 )
 from demur._kernels.exact import DOUBT, Goal, Linear
-from demur._kernels.exact_walk import DoubtfulRows, is_confirmed, settled
+from demur._kernels.exact_walk import DoubtfulRows, is_confirmed, settled, settled_everywhere
 from demur.core.points import Points, frame_of, ranges_of
 from demur.core.program import ID, LOSS, OOD, Part, Program
 from demur.core.sample import Sample
@@ -143,13 +143,16 @@ class Prepared:
         outcome = outcome_of(certain=False)
         if not outcome.doubts and not outcome.unresolved and self._has_wide_gap(outcome):
             return outcome
-        points = self.points
-        masses = np.stack([points.id, points.loss, *points.ood, *map(points.part, bounds.parts)])
-        present = masses.any(axis=0)
-        rows = DoubtfulRows(points.scores[present], masses[:, present], self.frame)
+        rows = self._doubtful_rows(bounds.parts)
         if not self.frame.whole and not is_confirmed(outcome, rows):
             outcome = outcome_of(certain=True)
         return settled(outcome, rows, goal)
+
+    def _doubtful_rows(self, parts: tuple[Part, ...] = ()) -> DoubtfulRows:
+        points = self.points
+        masses = np.stack([points.id, points.loss, *points.ood, *map(points.part, parts)])
+        present = masses.any(axis=0)
+        return DoubtfulRows(points.scores[present], masses[:, present], self.frame)
 
     def _has_wide_gap(self, outcome: Outcome) -> bool:
         """Return whether rounding errors of no row reach across the gap of the first half-plane."""
@@ -205,9 +208,21 @@ class Prepared:
     ) -> Optima:
         """Return the half-planes with the least selective risk for every pair of bounds.
 
-        `max_ood` bounds the OOD mass of all sets together.
+        `max_ood` bounds the OOD mass of all sets together. What float64 cannot take apart is left
+        out, which `all_bounds_settled` looks at.
         """
         return self.engine.frontier(self._grown(), allowed.quarters, min_id, max_ood, gap=gap)
+
+    def all_bounds_settled(
+        self, allowed: DirectionSet, min_id: IntArray, max_ood: IntArray
+    ) -> tuple[Optima, BoolArray]:
+        """Return the same as `search` finds for each pair, and where that leaves something open."""
+        found = self.engine.frontier(
+            self._grown(), allowed.quarters, min_id, max_ood, with_doubts=True
+        )
+        if not found.doubts and (found.hope is None or np.isinf(found.hope).all()):
+            return found, np.zeros(found.id.shape, bool)
+        return settled_everywhere(found, self._doubtful_rows(), min_id, max_ood)
 
     def equal_fpr(self, allowed: DirectionSet, *, gap: float) -> Chosen:
         """Return the largest share of correct ID at every OOD mass; losses are 0 or 1 per mass."""

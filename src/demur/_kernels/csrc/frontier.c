@@ -105,6 +105,18 @@ static void frontier_take(Search *s, const int64_t *sums, const double *weight, 
     }
 }
 
+/* A box that will not be looked at anew: nothing in it has less loss, more ID or less OOD mass. */
+static void give_up(Search *s, const Box *box, const int64_t *sums)
+{
+    Frontier *f = s->frontier;
+    const Accepted a = accepted_by(sums, s->tree->sets);
+    const int64_t most = a.id + box->crossing.id;
+    const int row = surface_row(f, most), column = surface_column(f, a.ood);
+    if (most < 1 || row < 0 || column == f->columns) return;
+    double *hope = f->hope + (int64_t)row * f->columns + column;
+    *hope = fmin(*hope, (double)a.loss / (double)most);
+}
+
 /* Crossing ID and loss mass of a box, by class. */
 typedef struct {
     double id[CLASSES], loss[CLASSES];
@@ -421,8 +433,12 @@ static int try_directions(Search *s, const int64_t *quarter, int quarters)
 
 static int explore_in_stages(Search *s, const int64_t *quarter, int quarters)
 {
+    const Frontier *f = s->frontier;
     s->stage = 0;
     s->last_stage = STAGES;
+    /* All boxes are looked at again. */
+    stack_clear(&s->doubts);
+    for (int64_t k = 0; f->hope && k < (int64_t)f->rows * f->columns; k++) f->hope[k] = HUGE_VAL;
     return explore(s, quarter, quarters);
 }
 
@@ -464,19 +480,21 @@ static int explore_all(Search *s, Frontier *f, const int64_t *quarter, int quart
     return explore_in_stages(s, quarter, quarters);
 }
 
-/* Whether the half-planes accept what they were taken for. */
-static int all_true(const Search *s, const Frontier *f)
+/* Whether the half-planes accept what they were taken for, and rounding errors of no point reach a
+ * `certain` one. */
+static int all_true(const Search *s, const Frontier *f, int certain)
 {
     const int64_t cells = (int64_t)f->rows * f->columns;
     int64_t row[FIRST_OOD + 1];
     for (int64_t k = 0; k < cells; k++) {
         const Accepted a = f->best[k];
         if (a.id == 0) continue;
-        if (k % f->columns && f->v[k] == f->v[k - 1] && f->weight[2 * k] == f->weight[2 * k - 2] &&
-            f->weight[2 * k + 1] == f->weight[2 * k - 1])
+        /* What is best anywhere is so at the tightest bounds that it meets. */
+        if (surface_row(f, a.id) != k / f->columns || surface_column(f, a.ood) != k % f->columns)
             continue;
         count_half_plane(s->tree, f->weight + 2 * k, f->v[k], row);
         if (row[ID] != a.id || row[LOSS] != a.loss || row[FIRST_OOD] != a.ood) return 0;
+        if (certain && !is_certain(s->tree, f->weight + 2 * k, f->v[k])) return 0;
     }
     return 1;
 }
@@ -488,6 +506,8 @@ int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters
     s->judge = judge_frontier;
     s->wanted = frontier_wanted;
     s->take = frontier_take;
+    s->keep_doubts = f->hope != NULL;
+    s->give_up = s->keep_doubts ? give_up : NULL;
     if (s->tree->points == 0) return 0;
     if (units_known(s)) {
         const int64_t *unit = s->tree->unit;
@@ -507,9 +527,11 @@ int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters
     index_levels(&f->id, s->tree->sums[ID]);
     index_levels(&f->ood, accepted_by(s->tree->sums, s->tree->sets).ood);
     if (search_open(s) || use_mesh(s) || explore_all(s, f, quarter, quarters)) return -1;
-    if (!s->mesh || s->wary || all_true(s, f)) return 0;
-    /* Rounding has put a chord on the other side of a point: nothing can be relied on. */
+    const int certain = s->keep_doubts && !s->tree->whole;
+    if (((!s->mesh || s->wary) && !certain) || all_true(s, f, certain)) return 0;
+    /* Rounding has put a half-plane on the other side of a point: nothing can be relied on. */
     s->wary = 1;
+    s->certain = certain;
     for (int64_t k = 0; k < (int64_t)f->rows * f->columns; k++) {
         f->best[k].id = 0;
         f->risk[k] = HUGE_VAL;

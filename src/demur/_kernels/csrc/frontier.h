@@ -26,12 +26,16 @@ typedef struct {
     Accepted *best;                      /* rows x columns, id 0 for none */
     double *risk;                        /* of `best`, infinite for none */
     double *weight, *v;                  /* of a half-plane that attains it */
+    double *hope;                        /* rows x columns: no risk is smaller in boxes given up
+                                            that serve these bounds and weaker ones; or NULL */
     int classes;
     double low[CLASSES], high[CLASSES]; /* loss per ID mass within a class of points */
     uint8_t *class_of;                  /* per point; NULL when losses are regular */
     int64_t *class_sums;                /* per node */
 } Frontier;
 
+/* With `hope`, boxes that float64 cannot take apart are kept as doubts, and half-planes are taken
+ * only if rounding errors of no point reach them. */
 int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters);
 
 #endif

@@ -67,6 +67,14 @@ static void sort_lines(const Line *line, double t, int32_t *order, int32_t *spar
     }
 }
 
+/* The value of one of the corners of a box. */
+static inline double corner_at(const Tree *tree, const Chart *chart, const int *corner,
+                               const double *box)
+{
+    return chart->fixed * score_of(tree, box[corner[0]], 0) +
+           chart->step * score_of(tree, box[corner[1]], 1);
+}
+
 void count_half_plane(const Tree *tree, const double *weight, double v, int64_t *row)
 {
     Chart chart = single_direction(weight);
@@ -79,11 +87,8 @@ void count_half_plane(const Tree *tree, const double *weight, double v, int64_t 
         node = pending[--waiting];
         const double *box = tree->box + 4 * (int64_t)node;
         /* Rounding is monotone: corners bound the computed values of all points inside. */
-        if (chart.fixed * score_of(tree, box[chart.low[0]], 0) +
-                chart.step * score_of(tree, box[chart.low[1]], 1) > v)
-            continue;
-        if (chart.fixed * score_of(tree, box[chart.high[0]], 0) +
-                chart.step * score_of(tree, box[chart.high[1]], 1) <= v) {
+        if (corner_at(tree, &chart, chart.low, box) > v) continue;
+        if (corner_at(tree, &chart, chart.high, box) <= v) {
             add_row(row, tree->sums + (int64_t)node * tree->width, tree->width);
             continue;
         }
@@ -105,29 +110,44 @@ typedef struct {
     double low, high;
 } Reach;
 
+/* The size of the largest value in a box, at most. */
+static double size_of(const Tree *tree, const double *weight, const double *box)
+{
+    double size = 0;
+    for (int c = 0; c < 2; c++)
+        size += fmax(fabs(weight[c] * score_of(tree, box[c], c)),
+                     fabs(weight[c] * score_of(tree, box[c + 2], c)));
+    return size;
+}
+
 static Reach reach_of(const Tree *tree, const double *weight, const double *box)
 {
-    double low = 0, high = 0, size = 0;
+    const double size = size_of(tree, weight, box);
+    double low = 0, high = 0;
     for (int c = 0; c < 2; c++) {
         double a = weight[c] * score_of(tree, box[c], c), b = weight[c] * score_of(tree, box[c + 2], c);
         low += fmin(a, b);
         high += fmax(a, b);
-        size += fmax(fabs(a), fabs(b));
     }
     Reach reach = {low - CLOSE * size - DBL_MIN, high + CLOSE * size + DBL_MIN};
     return reach;
 }
 
-/* Whether rounding errors of no point with mass reach as far as a half-plane. */
-static int is_certain(const Tree *tree, const double *weight, double v)
+int is_certain(const Tree *tree, const double *weight, double v)
 {
+    const Chart chart = single_direction(weight);
+    /* No rounding error is larger than this, and most boxes are plainly farther away. */
+    const double most = 2 * (CLOSE * size_of(tree, weight, tree->box) + DBL_MIN);
     int32_t pending[LEVELS];
     int waiting = 0;
     pending[waiting++] = 0;
     while (waiting) {
         const int32_t node = pending[--waiting];
+        const double *box = tree->box + 4 * (int64_t)node;
+        if (corner_at(tree, &chart, chart.low, box) - most > v) continue;
+        if (corner_at(tree, &chart, chart.high, box) + most < v) continue;
         if (tree->sums[(int64_t)node * tree->width + MARK] == 0) continue;
-        Reach reach = reach_of(tree, weight, tree->box + 4 * (int64_t)node);
+        Reach reach = reach_of(tree, weight, box);
         if (reach.low > v || reach.high < v) continue;
         const Node *here = opened(tree, node);
         if (here->child) {
@@ -137,6 +157,7 @@ static int is_certain(const Tree *tree, const double *weight, double v)
         }
         for (int64_t i = here->first; i < here->end; i++) {
             const double *p = tree->point + 2 * i, box[4] = {p[0], p[1], p[0], p[1]};
+            if (fabs(corner_at(tree, &chart, chart.low, box) - v) > most) continue;
             reach = reach_of(tree, weight, box);
             if (tree->mass[i * tree->width + MARK] && reach.low <= v && reach.high >= v) return 0;
         }

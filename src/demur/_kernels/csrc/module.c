@@ -50,7 +50,7 @@ static PyObject *doubts(Search *s)
     for (int64_t k = 0; k < s->doubts.count && list; k++) {
         Box *box = s->doubts.box + k;
         const int64_t *sums = s->doubts.sums + k * s->row_size;
-        if (judge_optimum(s, box, sums) != HOPELESS) {
+        if (s->judge(s, box, sums) != HOPELESS) {
             PyObject *doubt = describe_doubt(s, box, item, sums);
             if (!doubt || PyList_Append(list, doubt)) Py_CLEAR(list);
             Py_XDECREF(doubt);
@@ -243,8 +243,8 @@ done:
     return finish(&b, result);
 }
 
-/* frontier(tree, quarters, id_levels, ood_levels, masses, risk, weights, v, risk_gap, id_gap)
- *   -> boxes, unresolved */
+/* frontier(tree, quarters, id_levels, ood_levels, masses, risk, weights, v, risk_gap, id_gap, ood_gap,
+ *   hope) -> boxes, doubts; there are none where `hope` has no entries */
 static PyObject *frontier(PyObject *self, PyObject *args)
 {
     const Py_ssize_t k = TREE_ARGUMENTS;
@@ -254,7 +254,7 @@ static PyObject *frontier(PyObject *self, PyObject *args)
     Search *s = calloc(1, sizeof *s);
     Signals signals;
     const int64_t *quarter;
-    int64_t quarters, rows, columns;
+    int64_t quarters, rows, columns, hopes;
     int failed;
     PyObject *result = NULL;
     (void)self;
@@ -262,15 +262,21 @@ static PyObject *frontier(PyObject *self, PyObject *args)
         PyErr_NoMemory();
         goto done;
     }
-    if (!takes(args, k + 10) || read_tree(&b, args, &tree) ||
+    if (!takes(args, k + 11) || read_tree(&b, args, &tree) ||
         !(quarter = read_quarters(&b, args, k, &quarters)) ||
         !(f->id.level = counted_memory(&b, args, k + 1, MOST_LEVELS, 8, &rows)) ||
         !(f->ood.level = counted_memory(&b, args, k + 2, MOST_LEVELS, 8, &columns)) ||
         !(f->best = writable_memory(&b, args, k + 3, rows * columns, sizeof *f->best)) ||
         !(f->risk = writable_memory(&b, args, k + 4, rows * columns, 8)) ||
         !(f->weight = writable_memory(&b, args, k + 5, rows * columns, 16)) ||
-        !(f->v = writable_memory(&b, args, k + 6, rows * columns, 8)))
+        !(f->v = writable_memory(&b, args, k + 6, rows * columns, 8)) ||
+        !(f->hope = counted_writable_memory(&b, args, k + 10, INT64_MAX / 16, 8, &hopes)))
         goto done;
+    if (hopes == 0) f->hope = NULL;
+    if (hopes != 0 && hopes != rows * columns) {
+        PyErr_SetString(PyExc_ValueError, "hope has none or all pairs of levels");
+        goto done;
+    }
     f->risk_gap = real_number(args, k + 7);
     f->id_gap = real_number(args, k + 8);
     f->ood_gap = number(args, k + 9, 0, INT64_MAX / 4);
@@ -284,12 +290,15 @@ static PyObject *frontier(PyObject *self, PyObject *args)
     s->budget = INT64_MAX;
     signals_begin(&signals);
     failed = search_frontier(s, f, quarter, (int)quarters);
+    signals_end(&signals);
+    PyObject *open = failed ? NULL : doubts(s);
     search_close(s);
     free(f->class_of);
     free(f->class_sums);
-    signals_end(&signals);
-    result = failed ? failure(&signals)
-                    : Py_BuildValue("LL", (long long)s->boxes, (long long)s->unresolved);
+    if (failed)
+        result = failure(&signals);
+    else
+        result = open ? Py_BuildValue("LN", (long long)s->boxes, open) : NULL;
 done:
     free(f);
     free(s);
@@ -514,7 +523,7 @@ static PyMethodDef functions[] = {
 };
 
 /* Grows with every change of a function's name, arguments or answer; compiled.py has the same. */
-enum { INTERFACE = 3 };
+enum { INTERFACE = 4 };
 
 static int load(PyObject *module)
 {

@@ -40,7 +40,8 @@
 #define IDLE 0.9        /* and after one, */
 #define WITH_CARE 8     /* after which so many are chosen with care */
 #define DEEPEST 30000
-#define MOST_DOUBTS 4096  /* boxes put aside, */
+#define MOST_DOUBTS 4096  /* boxes put aside, for one optimum */
+#define MOST_DOUBTS_OF_ALL 65536 /* and for all pairs of bounds, */
 #define DOUBTFUL_POINTS 1024 /* and points that cross one */
 #define REGRADE 0.98    /* grade anew when the value to beat fell below this part of the level */
 #define VALUE_ROUNDING DBL_EPSILON
@@ -182,8 +183,9 @@ static int set_aside(Search *s, const Box *box, const int64_t *sums)
         if (is_fan(s, box)) return 0;
     }
     if (s->keep_doubts && box->nodes == 0 && box->count <= DOUBTFUL_POINTS &&
-        s->doubts.count < MOST_DOUBTS)
+        s->doubts.count < (s->give_up ? MOST_DOUBTS_OF_ALL : MOST_DOUBTS))
         return stack_push(&s->doubts, box, &s->popped, sums, s->row_size);
+    if (s->give_up) s->give_up(s, box, sums);
     s->unresolved++;
     if (box->merit < s->lower) s->lower = box->merit;
     return 0;

@@ -140,7 +140,8 @@ struct Search {
 
     Stack now, later; /* boxes to visit, and those put off to the next stage */
     Stack doubts;     /* boxes put aside, to be looked at in exact arithmetic, */
-    int keep_doubts;  /* if anybody will */
+    int keep_doubts;  /* if anybody will; */
+    void (*give_up)(Search *s, const Box *box, const int64_t *sums); /* of those not kept, or NULL */
     int doubtful;     /* whether the leaf at hand is such a box */
     int certain;      /* whether half-planes are taken only if rounding errors do not reach them */
     int stage, last_stage; /* what is put off to after the last stage is dropped */
@@ -221,6 +222,8 @@ void take_half_plane(Search *s, const Chart *chart, double t, double v, const in
 /* See to the set below lines that meet in a box which is hardly more than that point. */
 void try_vertex(Search *s, const Box *box, const int64_t *sums);
 void count_half_plane(const Tree *tree, const double *weight, double v, int64_t *row);
+/* Whether rounding errors of no point with mass reach as far as a half-plane. */
+int is_certain(const Tree *tree, const double *weight, double v);
 
 /* stack.c */
 /* Let a pointer, given by its address, have room for `count` entries; -1 without memory. */

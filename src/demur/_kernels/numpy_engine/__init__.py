@@ -13,9 +13,7 @@ from demur._kernels import reference
 from demur._kernels.box_search import box_margin
 from demur._kernels.box_search import search as limits
 from demur._kernels.engines import (
-    EXACT,
     Chosen,
-    Gap,
     Optima,
     RowPasses,
     ScalarMetrics,
@@ -23,7 +21,7 @@ from demur._kernels.engines import (
 )
 from demur._kernels.exact import Goal
 from demur._kernels.numpy_engine.branch_and_bound import search
-from demur._kernels.numpy_engine.tree import OOD, Tree, prepare, reweight
+from demur._kernels.numpy_engine.tree import Tree, prepare, reweight
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -86,36 +84,9 @@ def grid(
     return Optima(masses[:, 0], masses[:, 1], masses[:, 2], directions, v)
 
 
-def frontier(
-    tree: Tree,
-    quarters: tuple[int, ...],
-    id_levels: _Ints,
-    ood_levels: _Ints,
-    *,
-    gap: Gap = EXACT,
-) -> Optima:
-    """Return the least selective risk for every pair of bounds, by a search for each rule.
-
-    All of it is exact, whatever the gap.
-    """
-    sets = slice(OOD, OOD + len(tree.given.ood))
-    pooled = np.vstack([tree.mass[:OOD], tree.mass[sets].sum(axis=0)])
-    tree = tree._replace(mass=pooled)
-    table = reference.BoundsTable(id_levels, ood_levels[None])
-    masses, lines = [(0, 0, 0)], [(np.nan, np.nan, np.nan)]
-    risk, no_ratio = np.array([1, 0, 0]), np.zeros((1, 2), np.int64)
-    for row, column in table.open_cells():
-        bounds = int(id_levels[row]), ood_levels[column : column + 1], no_ratio
-        found = search(tree, quarters, Goal(risk, True, *bounds))
-        if len(found.v) == 0:
-            table.rule_out(row, column)
-            continue
-        table.settle(row, column, found.id, np.array([found.ood]))
-        masses.append((found.id, found.ood, found.loss))
-        lines.append((*found.weights[0], found.v[0]))
-    # No rule, -1, comes before the first.
-    by_cell, line = np.array(masses)[table.cells + 1], np.array(lines)[table.cells + 1]
-    return Optima(by_cell[..., 0], by_cell[..., 1], by_cell[..., 2], line[..., :2], line[..., 2])
+def frontier(tree: Tree, *args: object, **kwargs: object) -> Optima:
+    """Tell that rules have to be searched for one by one, see `demur.tuning.frontier`."""
+    raise NotImplementedError("the NumPy engine does not search for all pairs of bounds at once")
 
 
 def equal_fpr(tree: Tree, quarters: tuple[int, ...], *, gap: float = 0.0) -> Chosen:

@@ -27,7 +27,13 @@ from demur.core.models import Bound, RejectionModel
 from demur.core.points import Points
 from demur.core.program import Number, Program, Totals
 from demur.core.source import ScoreSource
-from demur.tuning.frontier import Levels, Surface, best_for_all_bounds
+from demur.tuning.frontier import (
+    BestForBounds,
+    Levels,
+    Surface,
+    best_for_all_bounds,
+    best_settled,
+)
 from demur.tuning.operating_points import Rules, operating_points
 from demur.tuning.result import DIRECTION_SETS, DirectionSet, Exact
 from demur.tuning.streamed.cells import ID, OOD, Pyramid, Signs, build, cloud, turned
@@ -54,8 +60,8 @@ def rules_of_source(
     aim: Aim = "risk",
     ood: Literal["pooled", "worst"] = "pooled",
     plan: StreamPlan | None = None,
-) -> tuple[Totals, Rules, IntArray]:
-    """Return totals, the rules that are best somewhere, and which one where, -1 for none."""
+) -> tuple[Totals, BestForBounds]:
+    """Return totals, and the rules that are best somewhere."""
     places = np.linspace(0, 1, _HINTS)
     hints = [
         _aimed(aim, tprs[round(p * (len(tprs) - 1))], fprs[round(p * (len(fprs) - 1))])
@@ -67,7 +73,7 @@ def rules_of_source(
         np.array([_aimed(aim, 0, b).program(stream.totals).max_ood for b in fprs]).T,
     )
     program = _aimed(aim, 0, 1).program(stream.totals)
-    return stream.totals, *_AllBounds(stream, program, levels, allowed).best()
+    return stream.totals, _AllBounds(stream, program, levels, allowed).best()
 
 
 def _aimed(aim: Aim, min_tpr: Number, max_fpr: Number) -> RejectionModel:
@@ -137,33 +143,39 @@ class _AllBounds:
             self._pyramid = build(stream.grid)
             self._grid = self._pyramid.grid
 
-    def best(self) -> tuple[Rules, IntArray]:
-        """Return the rules that are best somewhere, and which one where, -1 for none."""
+    def best(self) -> BestForBounds:
+        """Return the rules that are best somewhere."""
         nodes = len(self._grid.key) if self._pyramid is None else self._pyramid.root + 1
         met, none = np.ones(nodes, bool), np.zeros(len(self._grid.key), bool)
         met[: len(none)] = False
         known = self._solve(self._levels, met, none, settled=False)
         price = self._stream.measure.price
-        met, marked = self._open(LevelsJudge(self._program, price, self._levels, *known))
+        judge = LevelsJudge(self._program, price, self._levels, known.rules, known.cells)
+        met, marked = self._open(judge)
         if int(self._grid.rows[marked].sum()) <= self._stream.plan.fetched:
             return self._solve(self._levels, met, marked)
         return self._one_by_one()
 
-    def _one_by_one(self) -> tuple[Rules, IntArray]:
+    def _one_by_one(self) -> BestForBounds:
         """Search for one rule after the other; rows that one search fetched serve the next."""
         levels, found = self._levels, []
         table = BoundsTable(levels.min_id, levels.max_ood)
+        unresolved = np.zeros(levels.shape, bool)
         for row, column in table.open_cells():
             asked = levels.program(self._program, row, column)
-            line, _ = self._stream.find(asked, self._allowed, Exact())
+            line, sure = self._stream.find(asked, self._allowed, Exact())
+            before = table.cells.copy() if sure.unresolved else table.cells
             if line is None:
                 table.rule_out(row, column)
+                unresolved |= table.cells != before
                 continue
             # Several sets are not told apart in what a line accepts.
             several = len(levels.max_ood) > 1
             table.settle(row, column, line.id, None if several else np.array([line.ood]))
+            unresolved |= table.cells != before
             found.append(line)
-        return Rules.of_lines(found, self._grid.low.shape[1]), table.cells
+        rules = Rules.of_lines(found, self._grid.low.shape[1])
+        return BestForBounds(rules, table.cells, unresolved)
 
     def _open(self, bound: LevelsJudge) -> tuple[BoolArray, BoolArray]:
         """Return which cells and nodes may be crossed, and which cells must be fetched."""
@@ -176,7 +188,7 @@ class _AllBounds:
 
     def _solve(
         self, levels: Levels, met: BoolArray, marked: BoolArray, *, settled: bool = True
-    ) -> tuple[Rules, IntArray]:
+    ) -> BestForBounds:
         """Return the best rules on the rows of marked cells and the corners of the others."""
         rows, totals = self._stream.layers.fetch(self._grid, marked), self._stream.totals
         if self._pyramid is None:
@@ -184,7 +196,8 @@ class _AllBounds:
             surface = Surface(levels, points)
             for batch in operating_points(points, "nonneg", None):
                 surface.add(batch)
-            return surface.best()
+            best = surface.best()
+            return BestForBounds(*best, np.zeros(levels.shape, bool))
         parts = []
         for quarter in self._allowed.quarters:
             signs = SIGNS[quarter]
@@ -194,19 +207,20 @@ class _AllBounds:
 
     def _best_on(
         self, points: Points, signs: Signs, levels: Levels, settled: bool
-    ) -> tuple[Rules, IntArray]:
+    ) -> BestForBounds:
         """Return the best lines on points with scores times `signs`."""
         prepared = self._stream.prepared(points)
-        rules, cells = best_for_all_bounds(prepared, _NONNEG, levels)
         if not settled:
-            return rules, cells
+            best = best_for_all_bounds(prepared, _NONNEG, levels)
+            return BestForBounds(*best, np.zeros(levels.shape, bool))
+        rules, cells, unresolved = best_settled(prepared, _NONNEG, levels)
         lines = [
             turned(robust_line(prepared, (p, q), v, masses, _NONNEG), signs)
             for (p, q, v), masses in zip(
                 rules.lines.tolist(), np.stack(rules[:3]).T.tolist(), strict=True
             )
         ]
-        return Rules.of_lines(lines, 2), cells
+        return BestForBounds(Rules.of_lines(lines, 2), cells, unresolved)
 
     def _aimed(self, points: Points) -> Points:
         """Return points whose loss per ID mass is what must be small.
@@ -219,13 +233,17 @@ class _AllBounds:
         return replace(points, loss=loss, totals=replace(points.totals, loss=int(loss.sum())))
 
 
-def _better(parts: list[tuple[Rules, IntArray]]) -> tuple[Rules, IntArray]:
-    """Return the best of several answers for every pair of bounds."""
-    rules, cells = parts[0]
-    for other, places in parts[1:]:
+def _better(parts: list[BestForBounds]) -> BestForBounds:
+    """Return the best of several answers for every pair of bounds.
+
+    What one of them leaves open may be no better than another answer.
+    """
+    rules, cells, unresolved = parts[0]
+    for other, places, left in parts[1:]:
+        unresolved = unresolved | left
         places = np.where(places >= 0, places + len(rules.id), -1)
         rules = Rules.joined(rules, other)
         # No rule, -1, has the last rank.
         rank = np.append(exact.ranks(rules.id, rules.ood, rules.loss), len(rules.id))
         cells = np.where(rank[places] < rank[cells], places, cells)
-    return rules, cells
+    return BestForBounds(rules, cells, unresolved)
