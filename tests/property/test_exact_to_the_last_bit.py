@@ -90,6 +90,15 @@ def atoms_beside_decades(rng, n):
     return np.column_stack([rng.choice([0.1, 0.3, 1 / 3], n), 10.0 ** rng.integers(-30, 30, n)])
 
 
+def hundreds_of_decades(rng, n):
+    scores = 10.0 ** rng.uniform(rng.choice([-300, -290, -250]), 0, (n, 2))
+    scores[rng.random(scores.shape) < 0.25] = 0
+    scores = np.where(rng.random(scores.shape) < 0.2, 1.0, scores)
+    scores[rng.integers(n)] = 1  # Columns may differ by no more than 290 decades.
+    scores *= rng.choice([-1, 1, 1], scores.shape)
+    return scores * [10.0 ** rng.integers(0, 60), 1][:: rng.choice([-1, 1])]
+
+
 def softmax(rng, n):
     odds = np.exp(3 * np.rint(rng.normal(size=(n, 4))))
     shares = odds / odds.sum(axis=1, keepdims=True)
@@ -99,7 +108,7 @@ def softmax(rng, n):
 DECIMALS = (tenths, hundredths, twentieths, mixed_decimals)
 FLOATS = (
     *(constant, constant_beside_floats, offset, small_offset, outliers, ulps, last_bits, thirds),
-    *(sevenths, in_line, atoms_beside_decades, softmax),
+    *(sevenths, in_line, atoms_beside_decades, hundreds_of_decades, softmax),
 )
 # Half of the cases or more have a rule of the best set in float64, of others nine tenths.
 HARD = (ulps, last_bits, offset, in_line)
@@ -303,6 +312,22 @@ def test_cells_beside_their_box_are_not_believed(monkeypatch):
     compare_with_walks((sample, model, "nonneg"), monkeypatch)
     point = dm.tune(sample, model).point
     assert (point.accepted_id, point.accepted_ood, point.accepted_loss) == (5, 3, 2)
+
+
+def test_products_below_the_smallest_floats_are_in_doubt(monkeypatch):
+    # On the scale of 1e48 brought to that of the second score nothing is left of 1e-250.
+    id_ = [
+        *([1e48, 1], [0, 1e-287], [3e-240, 2e-293], [1e-245, 0], [1e48, 3e-287], [0, 3e-292]),
+        *([2e-241, 0], [2e-233, 0], [3e-250, 3e-290], [1e-240, 2e-285]),
+    ]
+    ood = [
+        *([1e48, 3e-289], [1e-234, 2e-295], [0, 2e-291], [1e-237, 1e-294], [2e-244, 3e-293]),
+        *([2e-236, 0], [1e48, 0], [0, 3e-296], [3e-244, 1e-290]),
+    ]
+    sample = dm.Sample(id_, [1, 1, 0, 0, 1, 1, 0, 0, 0, 0], {"u": ood[:7], "v": ood[7:]})
+    model = dm.RejectionModel("tpr", [dm.Bound("fpr", at_most=0.7, ood_set="u")])
+    assert walked(sample, model, "circle")[0] == "unresolved"
+    compare_with_walks((sample, model, "circle"), monkeypatch)
 
 
 def test_a_rule_of_rounding_is_none(monkeypatch):

@@ -150,3 +150,20 @@ def test_a_score_that_many_rows_share_beside_one_of_many_decades(
     found = dm.tune(sample, dm.TprFprModel(0.5, 0.9), directions=directions)
     assert found.certificate.status in ("optimal", "unresolved")
     assert found.certificate.boxes <= NOISE[engine]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("directions", ["nonneg", "circle"])
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_fifth_of_all_scores_beyond_the_others(engine, seed, directions, monkeypatch):
+    """Up to 3,800 boxes, compiled, and 2,900; NumPy had no end where two such lines cancel."""
+    monkeypatch.setenv("DEMUR_ENGINE", engine)
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(2000, 2)) + np.repeat([0, 2], 1000)[:, None]
+    far = rng.random(scores.shape) < 0.2
+    powers = rng.integers(8, 280, far.sum()).astype(float)
+    scores[far] = 10.0**powers * rng.choice([-1, 1], far.sum())
+    sample = dm.Sample(scores[:1000], rng.random(1000) < 0.1, scores[1000:])
+    for least in (0.7, 0.8):
+        assert boxes_of(sample, dm.TprFprModel(least, 0.5), directions) <= 5_000

@@ -41,7 +41,7 @@ static inline int goes_before(const Line *a, const Line *b, double t)
 static int meet_about(const Line *a, const Line *b, double t)
 {
     double dx = a->x - b->x, dy = a->y - b->y;
-    return fabs(dx + t * dy) <= CLOSE * (fabs(dx) + t * fabs(dy));
+    return fabs(dx + t * dy) <= CLOSE * (fabs(dx) + t * fabs(dy)) + LOST;
 }
 
 static void sort_lines(const Line *line, double t, int32_t *order, int32_t *spare, int64_t n)
@@ -249,7 +249,7 @@ static int keep_positive(double *t, double at_left, double at_right)
 /* Cut off where a line is not above (below) an edge; 0 if nothing is left. */
 static int keep_beside(Search *s, const Edge *edge, const Line *line, int line_above, double *t)
 {
-    double sign = line_above ? 1 : -1, at[2], doubt = 0;
+    double sign = line_above ? 1 : -1, at[2], doubt = LOST;
     for (int end = 0; end < 2; end++) {
         double v = edge_at(edge, t[end]);
         at[end] = sign * (line_at(line, t[end]) - v);
@@ -323,12 +323,18 @@ int lines_cross(const Search *s, const Box *box)
     return 0;
 }
 
-static void load_lines(Search *s, const Box *box)
+/* Returns whether some are below the smallest floats that have all their digits. */
+static int load_lines(Search *s, const Box *box)
 {
+    const Chart *chart = &s->chart[box->chart];
+    int lost = 0;
     for (int64_t k = 0; k < box->count; k++) {
         s->line[k] = line_of(s, box, k);
         s->order[k] = (int32_t)k;
+        const double moves = s->tree->point[2 * (int64_t)~s->popped.item[k] + chart->moving];
+        lost |= (fabs(s->line[k].y) < DBL_MIN) & (moves != 0);
     }
+    return lost && s->lost > 0 && fabs(chart->step) < 1;
 }
 
 /* The mass in column ID of all points with the value of the k-th. */
@@ -492,7 +498,7 @@ int is_fan(Search *s, const Box *box)
     double first = box->zone.t[0] * (1 - BESIDE), last = box->zone.t[1] * (1 + BESIDE);
     int to_the_left = s->chart[box->chart].still == 0;
     if ((to_the_left && box->zone.t[0] == 0) || box->count > MOST_OF_A_FAN) return 0;
-    load_lines(s, box);
+    if (load_lines(s, box)) return 0;
     for (int64_t i = 0; i < box->count; i++) {
         for (int64_t j = 0; j < i; j++) {
             double dx = s->line[j].x - s->line[i].x, dy = s->line[i].y - s->line[j].y;
@@ -508,7 +514,7 @@ int is_fan(Search *s, const Box *box)
 int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
 {
     double t = box->zone.t[0], end = box->zone.t[1];
-    load_lines(s, box);
+    s->doubtful |= load_lines(s, box);
     if (t == end) {
         try_thresholds(s, box, sums);
         return 1;
@@ -525,8 +531,8 @@ int walk_leaf(Search *s, const Box *box, const int64_t *sums, int64_t crossings)
         }
         t = s->crossing[next];
         /* Neighbours that change places at about the same t may do so in another order, whatever
-         * else changes places in between. */
-        if (!s->tree->whole && t - s->since[next + 1] <= CLOSE * t) s->doubtful = 1;
+         * else changes places in between. Below the smallest floats all of them do. */
+        if (!s->tree->whole && (t < DBL_MIN || t - s->since[next + 1] <= CLOSE * t)) s->doubtful = 1;
         swap_lines(s, box, next, t);
     }
     return 0;

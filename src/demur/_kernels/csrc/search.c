@@ -53,6 +53,13 @@ static double value_rounding(const Search *s)
     return s->tree->whole ? VALUE_ROUNDING : -2 * VALUE_ROUNDING;
 }
 
+/* Relative errors cover what is lost of a product unless all of a value is as small. Whole points
+ * are far from there; elsewhere it puts boxes in doubt, if anybody will look at them. */
+static double value_lost(const Search *s)
+{
+    return s->tree->whole || !s->keep_doubts ? 0 : LOST;
+}
+
 int search_open(Search *s)
 {
     s->extra_at = s->tree->width + 2 * s->classes;
@@ -60,6 +67,7 @@ int search_open(Search *s)
     size_t width = (size_t)s->row_size;
     s->level = s->bad = s->lower = HUGE_VAL;
     s->rounding = value_rounding(s);
+    s->lost = value_lost(s);
     s->simple = units_known(s);
     for (int k = 0; k < 2; k++)
         if (MAKE_ROOM(&s->part[k].sums, width)) return -1;
@@ -298,10 +306,11 @@ int explore_direction(Search *s, const double *weight)
     static const double single[2] = {1, 1};
     Chart chart = single_direction(weight);
     int64_t boxes = s->boxes, budget = s->budget;
-    s->rounding = 0;
+    s->rounding = s->lost = 0;
     s->budget = INT64_MAX;
     int failed = explore_between(s, &chart, 1, single);
     s->rounding = value_rounding(s);
+    s->lost = value_lost(s);
     s->budget = budget;
     s->boxes = boxes;
     return failed;

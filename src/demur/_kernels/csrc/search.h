@@ -2,6 +2,7 @@
 #ifndef DEMUR_SEARCH_H
 #define DEMUR_SEARCH_H
 
+#include <float.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -101,6 +102,9 @@ typedef struct {
 #define HALF_PLANES 256
 #define MOST_QUARTERS 4 /* of all directions, counted from 0 */
 
+/* More than a value may be off because of products below the smallest floats, in units of these. */
+#define LOST (16 * DBL_MIN * DBL_EPSILON)
+
 /* Relative error granted to a bound for the rounding of its terms. */
 #define BOUND_ROUNDING 4e-15
 
@@ -117,6 +121,7 @@ struct Search {
     double gap;
     int64_t budget;
     double rounding; /* relative error granted to values; 0 when floats are taken as they are */
+    double lost;     /* what is lost of products below the smallest floats, likewise */
 
     Chart *chart;
     Chart octant[2 * MOST_QUARTERS];

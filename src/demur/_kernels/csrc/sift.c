@@ -271,8 +271,12 @@ int sift(Search *s, const Cut *cut, const int32_t *item, int64_t count)
     Sieve v = {.s = s, .cut = cut, .part = s->part, .graded = s->classes || s->grade};
     for (int k = 0; k < 2; k++) {
         const Zone *zone = &s->part[k].box.zone;
-        memcpy(v.limits[k].low, zone->low, sizeof zone->low);
-        memcpy(v.limits[k].high, zone->high, sizeof zone->high);
+        for (int end = 0; end < 2; end++) {
+            /* Without a weight there is no product. */
+            const double lost = cut->weight[cut->from[k] + end] == 0 ? 0 : s->lost;
+            v.limits[k].low[end] = zone->low[end] - lost;
+            v.limits[k].high[end] = zone->high[end] + lost;
+        }
     }
     s->waiting.count = 0;
     for (int64_t done = 0; done < count; done += CHUNK) {

@@ -73,6 +73,12 @@ static void centre(const Tree *tree, int32_t item, double *score)
         score[c] = item < 0 ? point[c] : box[c] + (box[c + 2] - box[c]) / 2;
 }
 
+/* The least t from which on weights have all their digits, if these matter. */
+static double least_position(const Search *s, const Chart *chart)
+{
+    return s->lost > 0 ? DBL_MIN / fmin(1, fabs(chart->step)) : 0;
+}
+
 /* Whether the zone is nowhere higher than the rounding errors of the values in it. Where zones are
  * made larger by these (see error_on), cutting lower ones again and again makes none smaller; they are
  * given up early if somebody will look at them exactly. */
@@ -80,13 +86,15 @@ int too_low(const Search *s, const Box *box)
 {
     const Chart *chart = &s->chart[box->chart];
     const double least = (s->tree->whole || !s->keep_doubts ? 4 : LOWEST) * DBL_EPSILON;
+    const double lost = LOWEST * s->lost;
+    if (s->lost > 0 && box->zone.t[1] <= least_position(s, chart)) return 1;
     for (int64_t k = 0; k < box->count; k++) {
         double score[2];
         centre(s->tree, s->popped.item[k], score);
         for (int end = 0; end < 2; end++) {
             double size = fabs(chart->fixed * score[chart->still]) +
                           fabs(chart->step * box->zone.t[end] * score[chart->moving]);
-            if (box->zone.high[end] - box->zone.low[end] > least * size) return 0;
+            if (box->zone.high[end] - box->zone.low[end] > least * size + lost) return 0;
         }
     }
     return 1;
@@ -106,24 +114,26 @@ static int choose_chord(const Zone *zone, const Survey *survey, double *chord)
 
 /* By how much the value on an edge at t may be wrong; zones that are larger by it leave no gaps
  * between them, which among whole points could hide no cell. */
-static double error_on(const Edge *edge, double t, int whole)
+static double error_on(const Search *s, const Edge *edge, double t)
 {
     int end = nearer_end(edge, t);
     double v = edge_at(edge, t);
-    return whole ? 0 : DBL_EPSILON * (fabs(v) + 4 * fabs(v - edge->v[end]));
+    return s->tree->whole ? 0 : DBL_EPSILON * (fabs(v) + 4 * fabs(v - edge->v[end])) + s->lost;
 }
 
 /* Cut across t after `part` of the width, or in the middle. */
-static int cut_in_t(const Zone *zone, double part, int whole, Zone *left, Zone *right)
+static int cut_in_t(const Search *s, const Chart *chart, const Zone *zone, double part, Zone *left,
+                    Zone *right)
 {
     const double width = zone->t[1] - zone->t[0];
     double t = zone->t[0] + part * width;
     if (!(zone->t[0] < t && t < zone->t[1])) t = zone->t[0] + width / 2;
+    t = fmax(t, least_position(s, chart));
     if (!(zone->t[0] < t && t < zone->t[1])) return 0;
     *left = *right = *zone;
     left->t[1] = right->t[0] = t;
-    left->low[1] = right->low[0] = edge_at(&zone->floor, t) - error_on(&zone->floor, t, whole);
-    left->high[1] = right->high[0] = edge_at(&zone->ceiling, t) + error_on(&zone->ceiling, t, whole);
+    left->low[1] = right->low[0] = edge_at(&zone->floor, t) - error_on(s, &zone->floor, t);
+    left->high[1] = right->high[0] = edge_at(&zone->ceiling, t) + error_on(s, &zone->ceiling, t);
     return 1;
 }
 
@@ -177,9 +187,9 @@ int split_zone(Search *s, const Box *box, const int64_t *sums, int open_items)
     Survey survey = survey_items(s, box);
     double width = zone->t[1] - zone->t[0];
     double height = (zone->high[0] - zone->low[0] + zone->high[1] - zone->low[1]) / 2;
-    int in_t = width > 0 && survey.in_t && cut_in_t(zone, survey.at, s->tree->whole, first, second);
+    int in_t = width > 0 && survey.in_t && cut_in_t(s, chart, zone, survey.at, first, second);
     int cut_up = in_t || cut_by_chord(s, zone, &survey, first, second);
-    if (!cut_up) cut_up = in_t = width > 0 && cut_in_t(zone, survey.at, s->tree->whole, first, second);
+    if (!cut_up) cut_up = in_t = width > 0 && cut_in_t(s, chart, zone, survey.at, first, second);
     if (!cut_up && box->nodes == 0) return 0;
     if (!cut_up) *first = *zone;
     Cut cut = {.chart = chart, .parts = cut_up ? 2 : 1};

@@ -144,9 +144,10 @@ static void draw_line(const Search *s, const Box *box, int32_t item, double part
     const double *score = point_within(s->tree, item, part);
     const double base = chart->fixed * score[chart->still], rate = chart->step * score[chart->moving];
     for (int end = 0; end < 2; end++) {
-        const double drift = box->zone.t[end] * rate;
+        const double t = box->zone.t[end], drift = t * rate;
         drawn->v[end][drawn->count] = base + drift;
-        drawn->doubt[end][drawn->count] = DOUBT * (fabs(base) + fabs(drift));
+        drawn->doubt[end][drawn->count] =
+            DOUBT * (fabs(base) + fabs(drift)) + (t == 0 ? 0 : 2 * s->lost);
     }
     drawn->inside[drawn->count++] = 1;
 }

@@ -221,16 +221,20 @@ def _cut(tree: Tree, chart: Chart, boxes: Boxes, even: bool) -> tuple[Slabs, _In
     drift = width * np.ptp(w, axis=0) + 2 * np.abs(width * _median(w, 0) - tilt)
     limits, slabs, parts = (np.array(column) for column in zip(*_PLANS, strict=True))
     plan = np.searchsorted(limits[:-1], drift / np.where(height > 0, height, 1.0))
+    # What float64 cannot cut in t is left to chords, however far lines drift.
+    narrow = width <= 16 * EPS * edges.t[1]
+    plan[narrow] = 0
     slabs, parts = slabs.take(plan), parts.take(plan)
     strips = parts * np.array(_FINER).take(np.searchsorted(_SIZES, boxes.size))
     strips[edges.flat()] = 1
-    slabs[width <= 16 * EPS * edges.t[1]] = 1
     box = np.repeat(np.arange(len(boxes.stale)), slabs)
     edges = _slabs(edges, slabs, box, _cut_t(chart, boxes, drift, height))
     strips, parts = strips.take(box), parts.take(box)
     margin = rounding_margin(edges, boxes.sizes.take(box, axis=1))
     stale = boxes.stale.take(box)
-    chords = _chords(u.take(box, axis=1), w.take(box, axis=1), edges, strips, even)
+    u, w = u.take(box, axis=1), w.take(box, axis=1)
+    chords = _chords(u, w, edges, strips, even)
+    _align(*chords, np.flatnonzero(narrow.take(box)), edges.t, w)
     slabs_ = Slabs(edges, strips, parts, *chords, margin, stale >= _STALE)
     uneven = np.flatnonzero((stale > 0) & (_largest(slabs_) > 0.9))
     if len(uneven):
@@ -300,6 +304,18 @@ def _median(surveyed: _Floats, axis: int) -> _Floats:
     """Return the middle one of the lines looked at, an odd number."""
     half = _SURVEYED // 2
     return np.asarray(np.partition(surveyed, half, axis=axis).take(half, axis=axis))
+
+
+def _align(middle: _Floats, step: _Floats, narrow: _Ints, t: _Floats, w: _Floats) -> None:
+    """Let the chords of some slabs lean as the middle line does.
+
+    Where slabs are too narrow to be cut in t, chords that lean otherwise, by as much as a few lines
+    that cross the whole slab make of it, would lie across all others, and so would those after.
+    """
+    if len(narrow):
+        lean = (t[1] - t[0]).take(narrow) * _median(w.take(narrow, axis=1), 0)
+        middle[:, narrow] = middle.take(narrow, axis=1).mean(axis=0) + np.stack([-lean, lean]) / 2
+        step[:, narrow] = step.take(narrow, axis=1).mean(axis=0)
 
 
 def _chords(
