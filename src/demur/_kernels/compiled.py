@@ -198,7 +198,7 @@ def _sown(
         cell_sums.sum(axis=0),
         total,
         _common_unit(unit),
-        np.stack([range_[:, 0].min(axis=0), range_[:, 1].max(axis=0)]),
+        _joined(list(range_)),
     )
     _engine.sow(*soil, width, *of_all, end, node, box, sums, found)
     room = np.empty((int(state[_LARGEST]), 4), np.uint64)
@@ -209,8 +209,18 @@ def _sown(
     return MortonTree(*built, *sizes, frame.numbers, (*soil, room), found)
 
 
+def _joined(ranges: list[_Floats]) -> _Floats:
+    """Return the smallest and the largest scores of all rows from those of shares of them."""
+    if len(ranges) == 1:
+        return ranges[0]
+    low, high = zip(*ranges, strict=True)
+    return np.stack([np.min(low, axis=0), np.max(high, axis=0)])
+
+
 def _common_unit(units: _Ints) -> _Ints:
     """Return the unit of all rows from those of shares of them, in lowest terms each."""
+    if len(units) == 1:
+        return np.asarray(units[0])
     lossy = units[units[:, 0] != 0]
     if len(lossy) == 0:
         return np.zeros(2, np.int64)
@@ -220,7 +230,10 @@ def _common_unit(units: _Ints) -> _Ints:
 
 def _shares(rows: int) -> list[tuple[int, int]]:
     """Return from which row up to which other there is work for a core."""
-    number = max(1, min(_cores(), rows // _ROWS_OF_A_SHARE))
+    number = rows // _ROWS_OF_A_SHARE
+    if number < 2:
+        return [(0, rows)]
+    number = min(_cores(), number)
     ends = [rows * k // number for k in range(number + 1)]
     return list(pairwise(ends))
 
@@ -559,9 +572,8 @@ class _Passes:
         copied = _at_once(lambda k: copy(*shares[k]), len(shares))
         if not all(finite for finite, _ in copied):
             return None
-        ranges = np.stack([range_ for _, range_ in copied])
-        low, high = ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0)
-        return list(zip(low.tolist(), high.tolist(), strict=True))
+        low, high = _joined([range_ for _, range_ in copied]).tolist()
+        return list(zip(low, high, strict=True))
 
     def tally(
         self,
@@ -582,8 +594,10 @@ class _Passes:
             return sums
 
         shares = _shares(len(rows))
-        sums = np.sum(_at_once(lambda k: tally(*shares[k]), len(shares)), axis=0)
-        found: list[int] = sums.tolist()
+        first, *others = _at_once(lambda k: tally(*shares[k]), len(shares))
+        for sums in others:
+            first += sums
+        found: list[int] = first.tolist()
         return found
 
 
