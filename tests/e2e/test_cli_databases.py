@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from commands import run
+from commands import run, run_here
 from databases import put
 
 import demur as dm
@@ -18,8 +18,8 @@ COLUMNS = ["--scores", "msp,knn", "--loss", "wrong", "--ood", "ood"]
 BOUNDS = ["--min-tpr", ".8", "--max-fpr", ".3"]
 
 
-def scored(n=600):
-    rng = np.random.default_rng(1)
+def scored(n=600, seed=1):
+    rng = np.random.default_rng(seed)
     wrong, ood = rng.random(n) < 0.2, rng.random(n) < 0.3
     return pa.table(
         {
@@ -147,3 +147,108 @@ def test_scores_of_thousands_of_values_are_compared_in_sqlite(tmp_path):
     by = ["rule.json", "sqlite:///rows.db#scores", "--loss", "wrong", "--ood", "ood", "--by", "ood"]
     assert run(tmp_path, "evaluate", *by, "--engine", "spark").returncode == 2
     assert run(tmp_path, "evaluate", *by).returncode == 0
+
+
+def asked_of(table_of):
+    """Return commands about tables "scores" and "live", which are named by `table_of`."""
+    scores, live = table_of("scores"), table_of("live")
+    sides = ["--loss", "wrong", "--ood", "ood"]
+    return {
+        "prior": ["prior", "r.json", scores, "--ood", "ood", "--deployed", live],
+        "plan": ["plan", scores, *COLUMNS, *BOUNDS, "--rows", 200, 100, "--draws", 20],
+        "certify": ["certify", "r.json", scores, *sides, "--id", "id", "--deployed", live],
+        "evaluate": ["evaluate", "r.json", scores, *sides, "--by", "day"],
+        "compare": [
+            *("compare", scores, "--scores", "msp,knn", "--scores", "knn", *sides, *BOUNDS),
+            *("--replicates", 4, "--id", "id"),
+        ],
+    }
+
+
+@pytest.fixture
+def both(url, tmp_path):
+    """Yield names of tables in a database, and of the same rows in files beside a rule."""
+    rows = scored().append_column("id", pa.array(np.arange(600)))
+    tables = {"scores": rows, "live": rows.slice(0, 400).select(["msp", "knn", "day"])}
+    for name, table in tables.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    pq.write_table(scored(seed=2), tmp_path / "others.parquet")
+    tuned = run_here(tmp_path, "tune", "others.parquet", *COLUMNS, *BOUNDS, "-o", "r.json")
+    assert tuned.returncode == 0, tuned.stderr
+    if url.startswith("sqlite"):
+        (tmp_path / "f.db").unlink()
+        with sqlite3.connect(tmp_path / "f.db") as connection:
+            for name, table in tables.items():
+                put(connection, table, "sqlite", name)
+        connection.close()
+        yield lambda name: f"{url}#{name}", lambda name: f"{name}.parquet"
+        return
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP TABLE scores")
+        for name, table in tables.items():
+            put(connection, table, "postgres", name)
+        yield lambda name: f"{url}#{name}", lambda name: f"{name}.parquet"
+        connection.execute("DROP TABLE live")
+
+
+def test_commands_say_what_they_say_of_files(both, tmp_path):
+    there, here = (asked_of(place) for place in both)
+    for name, arguments in there.items():
+        found = run_here(tmp_path, *arguments, "--json")
+        # Replicates in memory are drawn by chance, elsewhere by a hash of the id.
+        drawn = ["--engine", "duckdb"] if name == "compare" else []
+        expected = run_here(tmp_path, *here[name], "--json", *drawn)
+        assert found.returncode == expected.returncode in (0, 3), found.stderr
+        told, read = json.loads(found.stdout), json.loads(expected.stdout)
+        assert told.pop("work")["engine"] in ("sqlite", "postgres")
+        read.pop("work", None)
+        assert told == read, name
+
+
+@pytest.fixture
+def broken():
+    """Yield the server's URL; a table there is another's, and a view ends its own connection."""
+    import psycopg
+
+    url = databases.postgres_url()
+    with psycopg.connect(url, autocommit=True) as connection:
+        put(connection, scored(), "postgres", "hidden")
+        connection.execute("CREATE ROLE stranger LOGIN")
+        connection.execute(
+            "CREATE VIEW gone AS SELECT * FROM hidden WHERE "
+            "CASE WHEN msp > 2 THEN pg_terminate_backend(pg_backend_pid()) ELSE true END"
+        )
+        yield url
+        connection.execute("DROP VIEW gone")
+        connection.execute("DROP TABLE hidden")
+        connection.execute("DROP ROLE stranger")
+
+
+@pytest.mark.parametrize(
+    ("user", "table", "words"),
+    [
+        ("stranger", "hidden", "permission denied for table hidden: ask its owner for the right"),
+        ("tester", "gone", "nothing was kept of what was counted; try again"),
+    ],
+)
+def test_no_rights_and_a_lost_server_are_one_line(user, table, words, broken, tmp_path):
+    url = broken.replace("tester@", f"{user}@") + f"#{table}"
+    done = run(tmp_path, "tune", url, *COLUMNS, *BOUNDS, "-o", "r.json")
+    assert done.returncode == 2 and not done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("demur: PostgreSQL: ") and words in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_watch_and_apply_need_files(tmp_path):
+    url = sqlite_url(tmp_path) + "#scores"
+    pq.write_table(scored(), tmp_path / "f.parquet")
+    assert (
+        run_here(tmp_path, "tune", "f.parquet", *COLUMNS, *BOUNDS, "-o", "r.json").returncode == 0
+    )
+    for arguments in (["watch", "r.json", url], ["apply", "r.json", url, "-o", "o.csv"]):
+        done = run_here(tmp_path, *arguments)
+        assert done.returncode == 2 and "write its rows to a file" in done.stderr
+    assert not (tmp_path / "o.csv").exists()

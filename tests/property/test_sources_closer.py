@@ -7,6 +7,7 @@ from streams import check_against_memory, informative_sample
 import demur as dm
 from demur.sources.engines.frames import ArraySource
 from demur.tuning.result import DIRECTION_SETS
+from demur.tuning.streamed import close_up
 from demur.tuning.streamed.plan import StreamPlan
 from demur.tuning.streamed.tune import tune_source
 
@@ -91,3 +92,41 @@ def test_fetches_less():
         risk.append(tuned.point)
     assert risk == [dm.tune(sample, model).point] * 2
     assert fetched[1] < 0.6 * fetched[0]
+
+
+def tails(n):
+    """Return rows over many decades of which the scores tell little: many directions are good."""
+    rng = np.random.default_rng(0)
+    ood = rng.random(n) < 0.4
+    wrong = (rng.random(n) < 0.15) & ~ood
+    doubts = np.column_stack(
+        [rng.normal(size=n) + wrong + 0.5 * ood, rng.normal(size=n) + 1.5 * ood]
+    )
+    scores = np.exp(6 * doubts)
+    return dm.Sample(scores[~ood], wrong[~ood] * 1.0, scores[ood])
+
+
+def test_a_closer_look_that_does_not_pay_ends(monkeypatch):
+    """It took many times as long as fetching the rows that it would have spared."""
+    looks = []
+
+    class Counted(close_up.ConeSearch):
+        def __init__(self, bands, *zones):
+            super().__init__(bands, *zones)
+            self.rows = int(bands.mass[-1].sum())
+            looks.append(self)
+
+    monkeypatch.setattr(close_up, "ConeSearch", Counted)
+    sample, model = tails(60_000), dm.TprFprModel(0.7, 0.6)
+    source = Watched(sample)
+    plan = StreamPlan(sample=20_000, bins=128, fetched=10**6, plenty=0, thin=128)
+    tuned = tune_source(source, model, DIRECTION_SETS["nonneg"], dm.Exact(), plan=plan)
+    (look,) = looks
+    *counted, fetched = source.asked
+    assert counted == ["cells", "thin"]
+    assert fetched == ("rows", look.rows)
+    # What was one too many is counted, and not looked at.
+    most = max(close_up.BANDS, close_up.BANDS_A_ROW * look.rows)
+    assert most < look.judged < most + 40_000
+    assert tuned.point == dm.tune(sample, model).point
+    assert tuned.certificate.status == "optimal"

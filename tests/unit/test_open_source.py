@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from commands import run_here
 from scored_tables import check_answers, table_of
 from streams import check_against_memory, random_sample
 
@@ -120,6 +121,17 @@ def test_trouble_in_the_tenth_file(engine, damage, words, tmp_path):
     with pytest.raises(dm.InvalidInputError, match=r"part-9\.parquet") as caught:
         opened(tmp_path, engine=engine).overview()
     assert words in str(caught.value)
+
+
+def test_text_in_one_of_the_files_is_what_memory_tells(tmp_path):
+    """Rows of the other files are numbers, which are not what is wrong."""
+    for place, scores in enumerate(([0.5, 1.5], ["2.5", None], [3.5, 4.5])):
+        table = pa.table({"s": scores, "wrong": [0, 1]})
+        pq.write_table(table, tmp_path / f"part-{place}.parquet")
+    arguments = ["--scores", "s", "--loss", "wrong", "--min-tpr", ".5", "--engine", "memory"]
+    done = run_here(tmp_path, "tune", ".", *arguments)
+    assert done.returncode == 2
+    assert "column 's' holds str values such as '2.5', not numbers" in done.stderr
 
 
 def test_a_task_of_dask_that_fails_is_told():

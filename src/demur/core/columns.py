@@ -386,7 +386,9 @@ def refuse_values(
 
 def _kind(column: npt.NDArray[Any]) -> str:
     if column.dtype.kind in "OUS":
-        first = next((item for item in column.tolist() if item is not None), None)
+        # Beside numbers, text is what is wrong; rows of several files may be of both.
+        others = (item for item in column.tolist() if column.ndim != 1 or not _is_number(item))
+        first = next(others, None)
         return f"{type(first).__name__} values such as {first!r}"
     return str(column.dtype)
 

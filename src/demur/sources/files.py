@@ -182,8 +182,8 @@ def check_input(path: str | os.PathLike[str]) -> None:
         )
     if is_database_url(text):
         raise InvalidInputError(
-            f"{shown(text)!r} is a database, where a file is needed; its rows are decided "
-            "there, by the SQL of Rule.to_sql"
+            f"{shown(text)!r} is a database, where a file is needed: write its rows to a file, or "
+            "decide them there, by the SQL of Rule.to_sql"
         )
     try:
         found = os.stat(text)

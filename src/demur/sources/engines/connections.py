@@ -35,6 +35,14 @@ _BY_PACKAGE = {
 }
 """Dialects by the package of a connection."""
 
+# What helps against some failures that drivers tell.
+_LOST = ": nothing was kept of what was counted; try again once the server is there"
+_WHAT_TO_DO = (
+    ("permission denied", ": ask its owner for the right to read it (GRANT SELECT)"),
+    ("terminating connection", _LOST),
+    ("server closed the connection", _LOST),
+    ("connection is lost", _LOST),
+)
 _NAMES = {
     "postgres": "PostgreSQL",
     "sqlite": "SQLite",
@@ -151,8 +159,11 @@ class Database:
             raise self._told(error) from None
 
     def _told(self, error: Exception) -> InvalidInputError:
-        words = " ".join(str(error).split())[:1000] or type(error).__name__
-        return InvalidInputError(f"{_NAMES[self.dialect]}: {words}")
+        # SQLAlchemy adds its query and a link to what the driver says.
+        said = str(getattr(error, "orig", None) or error)
+        words = " ".join(said.split())[:1000] or type(error).__name__
+        todo = next((todo for sign, todo in _WHAT_TO_DO if sign in words), "")
+        return InvalidInputError(f"{_NAMES[self.dialect]}: {words}{todo}")
 
 
 def _md5(text: Any) -> str | None:
@@ -228,7 +239,10 @@ def _opened(text: str) -> Database:
     if name == "sqlite":
         url = _read_only(url)
     try:
-        engine = alchemy.create_engine(url, poolclass=alchemy.pool.NullPool, **options)
+        # Nothing is reset when it is closed: where the server is gone, the pool would log that.
+        engine = alchemy.create_engine(
+            url, poolclass=alchemy.pool.NullPool, pool_reset_on_return=None, **options
+        )
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error.name), "sql") from None
     except Exception as error:

@@ -171,7 +171,8 @@ def _refuse(roles: Roles, table: Table) -> None:
             hint = OOD_NEEDS_NO_LOSS if key == "loss" and roles.ood is None else ""
             raise InvalidInputError(
                 f"{argument}: column {name!r} is missing or NaN in {missing} rows; "
-                f'give missing="drop" to leave them out{hint}'
+                'give missing="drop" to leave them out (in Python; at the command line read a view '
+                f"or files without them){hint}"
             )
         if illegal:
             what = _ILLEGAL.get(argument, "negative or infinite")

@@ -34,6 +34,12 @@ two, until the cells are wider than their values differ between the directions. 
 then at any threshold that is left are marked. Directions are numbered from 0 to 1, and the
 threshold of a line is what it has above ``lean * direction``, so that lines of the same place
 have about the same threshold throughout.
+
+Not every closer look pays. Where directions are many and tails wide, a search of them all takes
+many times as long as fetching the rows as they are. So it may judge `BANDS` bands, or
+`BANDS_A_ROW` for every row that it may still spare if these are more; what it has marked it does
+not spare. When they are used up it ends, and the rows of marked cells of scores are fetched as if
+there had been no closer look.
 """
 
 from __future__ import annotations
@@ -86,6 +92,9 @@ _THINNEST = 2.0**-16
 # Part of what cells cross that may come from the width of an arc of directions.
 _ENOUGH = 0.35
 _DEEPEST = 40
+# Bands that may be judged whatever that spares, and to spare a row. Some ten take as long as
+# fetching it; a fetched row takes memory, too, and has to come from where it is.
+BANDS, BANDS_A_ROW = 1_000_000, 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,11 +132,13 @@ class CloseUp:
         best = best_known(program, [best, counted_best])
         extents = extents_of_values(cone, counted.low, counted.high)
         within_cone = ConeSearch(_bands(cone, rest, counted, extents), zones, cone.t)
-        within_cone.run(
+        paid = within_cone.run(
             BoxJudge(program, self.measure.price, best, layout),
             few=self.plan.few,
             budget=self.plan.boxes,
         )
+        if not paid:
+            return None
         # Cells of scores that are not marked are known not to be crossed.
         crossed = within_cone.marked[len(rest.key) :]
         if int(counted.rows[crossed].sum()) > self.plan.fetched:
@@ -434,9 +445,14 @@ class ConeSearch:
         """Cells that may be crossed by something as good as the best known."""
         self.boxes = 0
         """Intervals of directions looked at."""
+        self.judged = 0
+        """Bands looked at in all of these."""
 
-    def run(self, bound: BoxJudge, *, few: int, budget: int) -> None:
-        """Look at all directions; after `budget` of intervals all that is left counts as open."""
+    def run(self, bound: BoxJudge, *, few: int, budget: int) -> bool:
+        """Look at all directions; return whether that paid, else it ended amid them.
+
+        After `budget` of intervals all that is left counts as open.
+        """
         bands = self._bands
         # Cells of single rows have no width that ends the cutting.
         few = max(few, int(bands.mass[-1].sum()) // 1000)
@@ -446,9 +462,13 @@ class ConeSearch:
         )
         nothing = np.zeros(len(bands.mass) - 1, np.int64)
         stack = [_Arc((start, stop), (-np.inf, np.inf), bands, nothing, 0)]
+        spared = int(bands.mass[-1].sum())
         while stack:
             arc = stack.pop()
             self.boxes += 1
+            self.judged += len(arc.bands.cell)
+            if self.judged > max(BANDS, BANDS_A_ROW * spared):
+                return False
             window = self._window(arc)
             if window is None:
                 continue
@@ -458,12 +478,19 @@ class ConeSearch:
                 continue
             crossed = _crossed(first, last, levels, alive)
             if self.boxes >= budget or self._done(arc, first, last, crossed, few):
-                self.marked[arc.bands.cell[crossed]] = True
+                spared -= self._mark(arc.bands.take(np.flatnonzero(crossed)))
                 continue
             some = np.flatnonzero(alive)
             end = np.append(levels, window[1])[some[-1] + 1]
             left = arc._replace(window=(float(levels[some[0]]), float(end)))
             stack.extend(_halves(left))
+        return True
+
+    def _mark(self, bands: Bands) -> int:
+        """Mark the cells of bands, and return how many rows are marked anew."""
+        new = ~self.marked[bands.cell]
+        self.marked[bands.cell] = True
+        return int(bands.mass[-1][new].sum())
 
     def _window(self, arc: _Arc) -> tuple[float, float] | None:
         """Return the thresholds of all zones in the arc; None if there are none."""
