@@ -38,6 +38,7 @@ from demur._arrays import BoolArray, FloatArray, IntArray
 from demur.core.models import RejectionModel
 from demur.core.rates import OperatingPoint
 from demur.core.sample import Sample
+from demur.core.wording import objective_key
 from demur.detectors import Activations, Knn, Mahalanobis, RelativeMahalanobis, as_scores
 from demur.errors import InvalidInputError, LikelyMistakeWarning
 from demur.losses import Loss, bayes_prediction, evaluate_loss
@@ -182,12 +183,12 @@ def with_rejected(labels: npt.NDArray[Any], rejected: BoolArray, label: Any) -> 
 
 def goodness(point: OperatingPoint, model: RejectionModel) -> float:
     """Return the objective of a model at an operating point, turned so that larger is better."""
-    if model.cost is not None:
-        return math.nan if point.expected_cost is None else -point.expected_cost
-    value = getattr(point, str(model.objective))
+    value = getattr(point, objective_key(model))
     if value is None:
         return math.nan
-    return float(1 - value if model.objective in ("selective_risk", "fpr") else value)
+    if model.cost is not None:
+        return -float(value)
+    return float(value if model.seeks_most else 1 - value)
 
 
 def refuse_masks(name: str, rows: Any) -> Any:

@@ -102,6 +102,11 @@ class Bound:
         return self.quantity != "selective_risk" and self.share >= 1
 
     @property
+    def asks_nothing(self) -> bool:
+        """Whether it is a largest FPR of 1: how models that leave OOD rows alone are stated."""
+        return self.quantity == "fpr" and self.is_trivial
+
+    @property
     def is_of_one_set(self) -> bool:
         """Whether it is about a single OOD set, called by its name."""
         return self.ood_set not in (None, EACH_SET)
@@ -255,6 +260,16 @@ class RejectionModel:
     def cost(self) -> ExpectedCost | None:
         """The costs, if the expected cost is the objective."""
         return self.objective if isinstance(self.objective, ExpectedCost) else None
+
+    @cached_property
+    def seeks_most(self) -> bool:
+        """Whether the most of the objective is sought, as of the TPR, not the least."""
+        return self.objective in ("tpr", "precision")
+
+    @property
+    def asked(self) -> tuple[Bound, ...]:
+        """The bounds that are worth words."""
+        return tuple(bound for bound in self.bounds if not bound.asks_nothing)
 
     @cached_property
     def every_set(self) -> bool:

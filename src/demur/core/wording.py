@@ -200,11 +200,9 @@ def sentence(model: RejectionModel, whose: str = "") -> str:
 
     `whose` says what bounds on OOD rows are about.
     """
-    most = model.objective in ("tpr", "precision")
-    aim = f"{'most' if most else 'least'} {objective_name(model)}"
-    bounds = [b for b in model.bounds if not (b.quantity == "fpr" and b.is_trivial)]
-    if bounds:
-        aim += " with " + ", ".join(bound_sign(model, bound, whose) for bound in bounds)
+    aim = f"{'most' if model.seeks_most else 'least'} {objective_name(model)}"
+    if model.asked:
+        aim += " with " + ", ".join(bound_sign(model, bound, whose) for bound in model.asked)
     cost, prior = model.cost, model.ood_prior
     if cost is not None:
         return (
@@ -229,9 +227,7 @@ def command_options(model: RejectionModel) -> list[str]:
     """Return the command-line options that state the model."""
     words = []
     own = _own_options(model)
-    for bound in model.bounds:
-        if bound.quantity == "fpr" and bound.is_trivial:
-            continue
+    for bound in model.asked:
         least, name = "min" if bound.is_lower else "max", model.word(bound)
         option = f"--{least}-{name.removeprefix('selective_')}"
         if not bound.is_of_part and bound.quantity in own and option not in words:

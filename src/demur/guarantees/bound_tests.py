@@ -459,7 +459,6 @@ def asked_text(model: RejectionModel) -> str:
     >>> asked_text(TprFprModel(0.8, 0.1)), asked_text(PrecisionRecallModel(0.9, 0.8, 0.25))
     ('tpr >= 0.8 and fpr <= 0.1', 'precision >= 0.9 and recall >= 0.8 at OOD prior 0.25')
     """
-    bounds = [b for b in model.bounds if not (b.quantity == "fpr" and b.is_trivial)]
-    text = " and ".join(bound_text(model, bound) for bound in bounds)
-    precision = any(bound.quantity == "precision" for bound in bounds)
+    text = " and ".join(bound_text(model, bound) for bound in model.asked)
+    precision = any(bound.quantity == "precision" for bound in model.asked)
     return f"{text} at OOD prior {model.ood_prior}" if precision else text

@@ -99,7 +99,7 @@ class Candidate:
 def best_promised(candidates: list[Candidate], model: RejectionModel) -> Candidate | None:
     """Return the proven candidate with the best promise about the objective."""
     proven = [candidate for candidate in candidates if candidate.proven]
-    sign = -1 if model.objective in ("tpr", "precision") else 1
+    sign = -1 if model.seeks_most else 1
     return min(proven, key=lambda one: sign * one.objective, default=None)
 
 
@@ -275,7 +275,7 @@ def learn_directions(
 
 
 def _levels(model: RejectionModel, delta: float) -> tuple[float, float, float]:
-    asked = any(b.quantity == "fpr" and not b.is_trivial for b in model.bounds)
+    asked = any(bound.quantity == "fpr" for bound in model.asked)
     tpr, fpr, risk = _WITH_FPR if asked else _WITHOUT_FPR
     return tpr * delta, fpr * delta, risk * delta
 

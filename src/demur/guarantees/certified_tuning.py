@@ -47,7 +47,7 @@ from demur.core.row_draws import bring
 from demur.core.rule import Rule
 from demur.core.sample import Sample, warn_of_mistakes
 from demur.core.source import ScoreSource
-from demur.core.wording import bound_text, formula
+from demur.core.wording import bound_text, formula, objective_key, objective_name
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.bound_tests import Requirement, SplitSizes, asked_text, refuse_unprovable
 from demur.guarantees.candidates import (
@@ -407,15 +407,11 @@ class TuningPlan:
             often = "in less than 1 of 10 cases"
         if not self.found:
             return f"{rows} no rule with {asked_text(model)} was proven in {self.draws} draws."
-        what = "cost" if model.cost is not None else str(model.objective).replace("_", " ")
         return (
-            f"{rows} a rule with {asked_text(model)} is found {often}, its {what} about "
-            f"{self.above_best:.2g} {'below' if _rises(model) else 'above'} the best."
+            f"{rows} a rule with {asked_text(model)} is found {often}, its "
+            f"{objective_name(model)} about {self.above_best:.2g} "
+            f"{'below' if model.seeks_most else 'above'} the best."
         )
-
-
-def _rises(model: RejectionModel) -> bool:
-    return model.objective in ("tpr", "precision")
 
 
 @takes(pilot=(Sample, ScoreSource), model=RejectionModel, sizes=Sequence, max_loss=NUMBER)
@@ -486,15 +482,14 @@ def plan_tuning(
                 continue
             results.append((found.objective, _objective(model, everyone, found.rule)))
         promised, true = (math.nan, math.nan) if not results else np.mean(results, axis=0).tolist()
-        loss = best - true if _rises(model) else true - best
+        loss = best - true if model.seeks_most else true - best
         plans.append(TuningPlan(n_id, n_ood, len(results) / draws, promised, loss, draws))
     return tuple(plans)
 
 
 def _objective(model: RejectionModel, everyone: Sample, rule: Rule) -> float:
     point = evaluate(rule, everyone, model=model)
-    name = "expected_cost" if model.cost is not None else str(model.objective)
-    return float(getattr(point, name))
+    return float(getattr(point, objective_key(model)))
 
 
 def _drawn(pilot: Sample, n_id: int, n_ood: int, rng: np.random.Generator) -> Sample:

@@ -197,7 +197,7 @@ def _judged(
 ) -> dict[Method, float]:
     """Return how good each method is out of fold, the less the better."""
     if model is not None:
-        sign = -1.0 if model.objective in ("tpr", "precision") else 1.0
+        sign = -1.0 if model.seeks_most else 1.0
         values = {}
         for method, sample in tried.items():
             try:

@@ -16,7 +16,7 @@ from demur._arrays import data_frame
 from demur.core.models import ROUNDING, RejectionModel
 from demur.core.rates import evaluate
 from demur.core.sample import Sample
-from demur.core.wording import objective_name
+from demur.core.wording import objective_key, objective_name
 from demur.errors import InfeasibleError, InvalidInputError
 from demur.guarantees.intervals import Interval, clopper_pearson, miss, sidak
 from demur.metrics.areas import auroc_and_aupr
@@ -327,7 +327,7 @@ def _measure(
     sample: Sample, fresh: Sample | None, case: Case, model: RejectionModel
 ) -> dict[str, float]:
     objective = objective_name(model)
-    attribute = "expected_cost" if model.cost is not None else str(model.objective)
+    attribute = objective_key(model)
     values = dict.fromkeys([objective], math.nan)
     fpr = WORST_FPR if case.worst else "FPR"
     shown = dict.fromkeys([objective, "TPR", fpr])

@@ -210,7 +210,7 @@ def _worded(one: Control, report: Report) -> Control:
 
 def stated_mode(model: RejectionModel) -> str | None:
     """Return the kind of bounds in which a model can be stated, None if there is none."""
-    bounds = [bound for bound in model.bounds if not (bound.quantity == "fpr" and bound.is_trivial)]
+    bounds = model.asked
     asked = sorted(bound.quantity for bound in bounds)
     if any(bound.is_of_part for bound in bounds) or len(set(asked)) < len(asked):
         return None

@@ -357,7 +357,7 @@ def stated_bounds(case: Case) -> tuple[StatedBound, ...]:
             b,
         )
         for b, certified in asked
-        if not (b.quantity == "fpr" and b.is_trivial)
+        if not b.asks_nothing
     )
 
 

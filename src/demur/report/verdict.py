@@ -109,7 +109,7 @@ def _rows_text(case: Case) -> str:
 
 def _of_guarantee(found: CertifiedTuning, whose: str) -> Judgement:
     sizes = found.sizes
-    bounds = [b for b in found.model.bounds if not (b.quantity == "fpr" and b.is_trivial)]
+    bounds = found.model.asked
     asked = " and ".join(bound_sign(found.model, bound, whose) for bound in bounds)
     what = asked or f"An expected cost of at most {found.expected_cost:.5g}"
     holds = "hold" if len(bounds) > 1 else "holds"
