@@ -190,6 +190,19 @@ def test_columns_and_bounds_come_from_the_card(folder):
     assert page["model"]["min_tpr"] == 0.8 or page["model"]["name"] == "TprFprModel"
 
 
+def test_weights_of_the_card_can_be_left_out(folder):
+    """Where rows have to be counted one by one, the message says how."""
+    for seed, name in ((0, "s.csv"), (5, "fresh.csv")):
+        table = make_table(seed)
+        weights = pa.array(np.arange(len(table)) % 2 + 1.0)
+        write_table(table.append_column("w", weights), folder / name)
+    done(folder, *TUNE, "--weight", "w", "-o", "r.json")
+    refused = done(folder, "certify", "r.json", "fresh.csv", code=2)
+    assert "--weight '' where a rule's card names them" in refused.stderr
+    found = run_here(folder, "certify", "r.json", "fresh.csv", "--weight", "")
+    assert found.returncode in (0, 3) and "TPR" in found.stdout
+
+
 def test_rows_without_the_ood_column_of_the_card_are_id(folder):
     done(folder, *TUNE, "-o", "r.json")
     table = make_table(seed=5)

@@ -406,3 +406,7 @@ def _table(path: Path, rows: list[dict[str, Any]]) -> Columns:
         raise InvalidInputError(f"{os.fspath(path)!r} holds no answers")
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: np.array([row.get(name, math.nan) for row in rows]) for name in names}
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -219,3 +219,7 @@ def _check_same_rows(
             f"the predictions of {first_name!r} are used",
             stacklevel=4,
         )
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -361,3 +361,7 @@ def fit_pipeline(
 
 class _NotFitted(NotTunedError, NotFittedError):  # type: ignore[misc]
     """Caught by those who know demur and by those who know scikit-learn."""
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -442,3 +442,7 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+def __dir__() -> list[str]:
+    return __all__

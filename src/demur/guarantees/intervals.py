@@ -115,7 +115,8 @@ def refuse_weights(sample: Sample) -> None:
     if sample.id_weight is not None or sample.ood_weight is not None:
         raise InvalidInputError(
             "the sample has weights, but exact bounds count independent rows, and a row of "
-            "weight 2 is not two independent rows: give the rows without weights"
+            "weight 2 is not two independent rows: give the rows without weights (--weight '' "
+            "where a rule's card names them)"
         )
 
 
