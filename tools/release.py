@@ -27,6 +27,7 @@ IN_WHEEL = (
     "demur/_kernels/_engine.abi3.so",
     "demur/_kernels/_engine.pyi",
     "demur/report/templates/page.html",
+    "demur/report/templates/scripts/explorer.js",
 )
 IN_ARCHIVE = (
     "setup.py",

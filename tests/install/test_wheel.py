@@ -31,7 +31,8 @@ def test_the_wheel_keeps_to_the_stable_abi(tmp_path):
         names = opened.namelist()
     engines = [name for name in names if "/_engine." in name and not name.endswith(".pyi")]
     assert len(engines) == 1 and ".abi3." in engines[0]
-    assert {"demur/py.typed", "demur/report/templates/page.html"} <= set(names)
+    page = {f"demur/report/templates/{name}" for name in ("page.html", "scripts/explorer.js")}
+    assert {"demur/py.typed", *page} <= set(names)
 
 
 def test_numpy_is_not_needed_to_build():

@@ -64,7 +64,8 @@ def render(report: Report) -> str:
     css = asset("page.css")
     # Wrapped, so that no name of ours meets one of the browser's. A box needs no script.
     scripts = () if report.is_box else SCRIPTS
-    js = '"use strict";\n(() => {\n' + "\n".join(asset(name) for name in scripts) + "\n})();\n"
+    js = "\n".join(asset(f"scripts/{name}") for name in scripts)
+    js = f'"use strict";\n(() => {{\n{js}\n}})();\n'
     return page.render(
         report=report,
         policy=policy(css, js),
