@@ -18,7 +18,7 @@ from demur.core.rates import OperatingPoint
 from demur.core.rule import Rule
 from demur.core.sample import POOLED_NAME, Sample
 from demur.core.source import Overview, Sizes
-from demur.core.wording import formula, strict
+from demur.core.wording import formula, number, strict
 from demur.errors import InfeasibleError
 
 if TYPE_CHECKING:
@@ -221,13 +221,8 @@ def decision(rule: Rule, point: OperatingPoint) -> str:
     ood = "" if math.isnan(point.fpr) else f" and {point.fpr:.2%} of OOD"
     return (
         f"Accept an input when {formula(rule)}: that accepts {point.tpr:.2%} of ID{ood} inputs, "
-        f"with selective risk {rate(point.selective_risk, 5)}."
+        f"with selective risk {number(point.selective_risk, 5)}."
     )
-
-
-def rate(value: float | None, digits: int = 4) -> str:
-    """Return a rate, or why there is none."""
-    return "undefined" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
 def verdict(bound: str, good: bool, word: str) -> str:
@@ -279,24 +274,24 @@ def point_table(points: Points) -> ResultTable:
 
 def _point_rows(point: OperatingPoint, counts: RowCounts) -> dict[str, str]:
     rows = {
-        "TPR": rate(point.tpr),
+        "TPR": number(point.tpr),
         "FPR": _of_few(point.fpr, counts.ood) if counts.ood else "no OOD rows",
-        "selective risk": rate(point.selective_risk, 5),
+        "selective risk": number(point.selective_risk, 5),
     }
     if list(counts.sets) != [POOLED_NAME]:
         rows |= {
             f"FPR of {name}": _of_few(value, counts.sets.get(name, FEW_ROWS))
             for name, value in point.fpr_by_set.items()
         }
-    rows |= {f"TPR of {name}": rate(value) for name, value in point.tpr_by_group.items()}
+    rows |= {f"TPR of {name}": number(value) for name, value in point.tpr_by_group.items()}
     rows |= {
-        f"selective risk of {name}": rate(value, 5)
+        f"selective risk of {name}": number(value, 5)
         for name, value in point.selective_risk_by_group.items()
     }
     if point.precision is not None:
-        rows[f"precision at prior {point.ood_prior:g}"] = rate(point.precision)
+        rows[f"precision at prior {point.ood_prior:g}"] = number(point.precision)
     if point.expected_cost is not None:
-        rows["expected cost"] = rate(point.expected_cost, 5)
+        rows["expected cost"] = number(point.expected_cost, 5)
     rows["accepted ID"] = f"{_count(point.accepted_id)} of {_count(counts.id_weight)}"
     if counts.ood:
         rows["accepted OOD"] = f"{_count(point.accepted_ood)} of {_count(counts.ood_weight)}"
@@ -304,7 +299,7 @@ def _point_rows(point: OperatingPoint, counts: RowCounts) -> dict[str, str]:
 
 
 def _of_few(value: float, rows: int) -> str:
-    return rate(value) if rows >= FEW_ROWS else f"{rate(value)} ({rows} rows)"
+    return number(value) if rows >= FEW_ROWS else f"{number(value)} ({rows} rows)"
 
 
 def cautions(points: Points) -> list[str]:

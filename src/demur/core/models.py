@@ -398,7 +398,7 @@ def check_model(model: object) -> None:
 
 
 def check_share(name: str, value: Number) -> Fraction:
-    """Return a share as a fraction; refuse what is none."""
+    """Return a share as the fraction its shortest decimal stands for; refuse what is none."""
     share = exact(name, value)
     if not 0 <= share <= 1:
         raise InvalidInputError(f"{name} must be in [0, 1], got {value}")

@@ -62,7 +62,7 @@ class RankLogistic:
         # separates the rows.
         height = _penalised(features, shares, ridge, weights)
         for _ in range(_STEPS):
-            fitted = _logistic(features @ weights)
+            fitted = logistic(features @ weights)
             curvature = np.maximum(fitted * (1 - fitted), 1e-9)
             slope = features.T @ (shares - fitted) - ridge * weights
             hessian = (features * curvature[:, None]).T @ features + np.diag(ridge)
@@ -78,7 +78,7 @@ class RankLogistic:
 
     def predict(self, scores: FloatArray) -> FloatArray:
         """Return the share at each row."""
-        return _logistic(_features(scores, self.sorted_scores) @ self.weights)
+        return logistic(_features(scores, self.sorted_scores) @ self.weights)
 
 
 def _penalised(
@@ -109,7 +109,8 @@ def _features(scores: FloatArray, columns: tuple[FloatArray, ...]) -> FloatArray
     return np.column_stack([np.ones(len(scores)), *normal, *squares, *products])
 
 
-def _logistic(values: FloatArray) -> FloatArray:
+def logistic(values: FloatArray) -> FloatArray:
+    """Return the share that log odds stand for."""
     from scipy.special import expit
 
     return np.asarray(expit(values))

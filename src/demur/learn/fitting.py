@@ -23,6 +23,7 @@ from demur.core.sample import Sample
 from demur.core.wording import objective_key
 from demur.errors import DemurError, InfeasibleError, InvalidInputError, MissingExtraError
 from demur.guarantees.cross_tuning import cross_tune
+from demur.guarantees.learned_rules import logistic
 from demur.guarantees.splits import Groups, Seed, fold_numbers
 from demur.learn.doubts import RATIO, RISK, Learned, with_doubts
 from demur.learn.functions import MeanSum, Polyline, PolylineSum, ScoreFunction, TreeSum, on_grid
@@ -157,7 +158,7 @@ def _functions(
     own, foreign = sample.id_doubts, sample.ood_doubts
     weight = np.ones(sample.n_id) if sample.id_weight is None else sample.id_weight
     risk = Task.of(own, sample.id_loss / largest, weight)
-    fitted = {RISK: fit_functions(risk, methods, lambda z: largest * sigmoid(z))}
+    fitted = {RISK: fit_functions(risk, methods, lambda z: largest * logistic(z))}
     if sample.n_ood:
         other = np.ones(sample.n_ood) if sample.ood_weight is None else sample.ood_weight
         # Both sides weigh the same in all: then odds are the ratio of the densities.
@@ -276,13 +277,6 @@ def link(log_odds: FloatArray, meaning: Callable[[FloatArray], FloatArray]) -> P
     return Polyline(tuple(x.tolist()), tuple(meaning(x).tolist()))
 
 
-def sigmoid(values: FloatArray) -> FloatArray:
-    """Return the share that log odds stand for."""
-    from scipy.special import expit
-
-    return np.asarray(expit(values))
-
-
 def _polylines(task: Task) -> PolylineSum:
     """Fit a rising polyline of every score by penalised likelihood."""
     bases = [_basis(column) for column in task.doubts.T]
@@ -339,7 +333,7 @@ def _rising_logistic(features: FloatArray, task: Task) -> FloatArray:
         log_odds = features @ weights
         bent = penalty @ weights
         value = task.weight @ (np.logaddexp(0.0, log_odds) - task.share * log_odds)
-        slope = features.T @ (task.weight * (sigmoid(log_odds) - task.share))
+        slope = features.T @ (task.weight * (logistic(log_odds) - task.share))
         return float(value + weights @ bent / 2), slope + bent
 
     mean = float(np.clip(np.average(task.share, weights=task.weight), 1e-6, 1 - 1e-6))

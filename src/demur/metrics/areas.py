@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -125,14 +124,6 @@ def unit_groups(sample: Sample) -> Groups:
     L = np.cumsum(is_wrong.take(order), dtype=np.int64).take(last)
     ends = sample.n_id, sample.n_ood, int(is_wrong.sum())
     return Groups(*(np.r_[0, c, end] for c, end in zip((nI, last + 1 - nI, L), ends, strict=True)))
-
-
-def share(name: str, value: Number) -> Fraction:
-    """Return a bound in [0, 1] as the fraction its shortest decimal stands for."""
-    fraction = exact(name, value)
-    if not 0 <= fraction <= 1:
-        raise InvalidInputError(f"{name} must be in [0, 1], got {value}")
-    return fraction
 
 
 def prior(rates: Rates, ood_prior: Number | None) -> float:
@@ -329,7 +320,7 @@ def aurc(sample: Sample) -> float:
     >>> round(aurc(Sample([0.1, 0.2, 0.7], [0, 1, 0])), 4)
     0.2778
     """
-    return area_under_risk(*_groups_and_rates(sample, "aurc"))
+    return area_under_risk(*groups_of_one_score(sample, "aurc"))
 
 
 @takes(sample=Sample)
@@ -344,10 +335,11 @@ def augrc(sample: Sample) -> float:
     >>> round(augrc(Sample([0.1, 0.2, 0.7], [0, 1, 0])), 4)
     0.1667
     """
-    return area_under_generalised_risk(*_groups_and_rates(sample, "augrc"))
+    return area_under_generalised_risk(*groups_of_one_score(sample, "augrc"))
 
 
-def _groups_and_rates(sample: Sample, name: str) -> tuple[Groups, Rates]:
+def groups_of_one_score(sample: Sample, name: str) -> tuple[Groups, Rates]:
+    """Return what the thresholds of the only score accept, and what turns it into rates."""
     if sample.n_scores != 1:
         raise InvalidInputError(
             f"{name} needs one score, the sample has {sample.n_scores}: "

@@ -17,11 +17,12 @@ import numpy as np
 
 from demur._arrays import FloatArray, data_frame, takes
 from demur.core.columns import ScoreColumns
+from demur.core.models import check_share
 from demur.core.program import Number, Totals, at_most
 from demur.core.rule import Rule
 from demur.core.sample import Sample
 from demur.core.source import ScoreSource
-from demur.metrics.areas import Per, Rates, check_correctness, error_of, prior, share
+from demur.metrics.areas import Per, Rates, check_correctness, error_of, prior
 from demur.metrics.oscr import best_ccr
 from demur.metrics.rules import (
     SingleScore,
@@ -298,7 +299,7 @@ def risk_coverage_curve(
     >>> curve.x.round(3), curve.y, curve.attainable[1] < 0.7
     (array([0.333, 0.667]), array([0. , 0.5]), True)
     """
-    asked = share("max_fpr", max_fpr)
+    asked = check_share("max_fpr", max_fpr)
     risk = _CurveAxis("selective risk", lambda rates, m: rates.selective_risk(m.id, m.loss))
     axes = (_CurveAxis("coverage", _tpr), risk)
     if not isinstance(sample, (Sample, Prepared)):

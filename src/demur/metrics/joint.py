@@ -16,7 +16,7 @@ from fractions import Fraction
 import numpy as np
 
 from demur._arrays import takes
-from demur.core.models import RejectionModel
+from demur.core.models import RejectionModel, check_share
 from demur.core.points import Points
 from demur.core.program import (
     ID,
@@ -29,11 +29,9 @@ from demur.core.program import (
 from demur.core.sample import Sample
 from demur.errors import InvalidInputError
 from demur.metrics.areas import (
-    Groups,
-    Rates,
     area_under_risk,
     check_correctness,
-    share,
+    groups_of_one_score,
     tie_groups,
 )
 from demur.tuning.prepared import BoxFinder, Prepared, as_prepared
@@ -138,8 +136,8 @@ def risk_tpr_area(sample: Sample, *, beta: Number = 0.5) -> float:
     >>> round(risk_tpr_area(Sample([0.1, 0.2, 0.7], [0, 1, 0], ood_scores=[0.15, 0.9])), 4)
     0.3056
     """
-    part = float(share("beta", beta))
-    groups, rates = _one_score(sample, "risk_tpr_area")
+    part = float(check_share("beta", beta))
+    groups, rates = groups_of_one_score(sample, "risk_tpr_area")
     if rates.ood == 0:
         return math.nan
     some = np.flatnonzero(groups.id)
@@ -160,7 +158,7 @@ def prr(sample: Sample) -> float:
     >>> prr(Sample([0.1, 0.2, 0.3, 0.7], [0, 0, 1, 1])), round(prr(Sample([1, 2, 3], [1, 0, 0])), 4)
     (1.0, -1.25)
     """
-    groups, rates = _one_score(sample, "prr")
+    groups, rates = groups_of_one_score(sample, "prr")
     order = np.argsort(sample.id_loss, kind="stable")
     places = np.empty(len(order))
     places[order] = np.arange(len(order))
@@ -170,16 +168,6 @@ def prr(sample: Sample) -> float:
     if best >= mean:
         return math.nan
     return (area_under_risk(groups, rates) - mean) / (best - mean)
-
-
-def _one_score(sample: Sample, name: str) -> tuple[Groups, Rates]:
-    if sample.n_scores != 1:
-        raise InvalidInputError(
-            f"{name} needs one score, the sample has {sample.n_scores}: "
-            "choose one with sample.score(column)"
-        )
-    points = Points.of(sample)
-    return tie_groups(points), Rates(points.totals)
 
 
 def _searched(sample: Sample | Prepared, shape: Shape) -> tuple[Prepared, Find]:

@@ -16,7 +16,7 @@ import numpy as np
 from demur._arrays import takes
 from demur._kernels import compiled
 from demur._kernels.engines import engine_name
-from demur.core.models import RejectionModel
+from demur.core.models import RejectionModel, check_share
 from demur.core.points import Points
 from demur.core.program import Number, Program, Totals, at_least, at_most
 from demur.core.sample import Sample
@@ -32,7 +32,6 @@ from demur.metrics.areas import (
     area_under_roc,
     check_correctness,
     prior,
-    share,
     share_of,
     tie_groups,
     unit_groups,
@@ -99,7 +98,7 @@ def fpr_at_tpr(sample: Sample | Prepared, min_tpr: Number, *, search: Search = N
     >>> fpr_at_tpr(Sample([0.1, 0.2, 0.7], [0, 0, 1], ood_scores=[0.2, 0.9]), 0.95)
     0.5
     """
-    asked = share("min_tpr", min_tpr)
+    asked = check_share("min_tpr", min_tpr)
     rows = given(sample)
     totals, total_ood = rows.points.totals, sum(rows.points.totals.ood)
     min_id = at_least(asked, totals.id, totals.id_rounding)
@@ -160,7 +159,7 @@ def ccr_at_fpr(
     >>> ccr_at_fpr(sample, 0.1), round(ccr_at_fpr(sample, 0.1, per="all"), 4)
     (0.5, 0.3333)
     """
-    asked = share("max_fpr", max_fpr)
+    asked = check_share("max_fpr", max_fpr)
     rows = given(sample)
     check_correctness(rows.sample, per)
     rates = Rates(rows.points.totals)

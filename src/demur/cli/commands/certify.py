@@ -24,7 +24,7 @@ from demur.cli.options import (
     scores_option,
 )
 from demur.cli.output import Progress, json_option, note
-from demur.cli.printing import Result, ResultTable, Section, rate, rows_data, verdict
+from demur.cli.printing import Result, ResultTable, Section, rows_data, verdict
 from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids
 from demur.cli.saved import SavedRule, opened, refuse_share, work_data
 from demur.cli.streamed import bring_rows, refuse_in_stream, refuse_shared_ids
@@ -35,7 +35,7 @@ from demur.core.program import Number as Bound
 from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
 from demur.core.source import ScoreSource, Sizes
-from demur.core.wording import at_least_text, at_most_text, formula
+from demur.core.wording import at_least_text, at_most_text, formula, number
 from demur.errors import InvalidInputError
 from demur.guarantees.certified_rule import PARTS_CAVEAT, Certified, certify
 from demur.guarantees.intervals import Interval
@@ -295,7 +295,7 @@ def _promise_table(promise: Certified, asked: RejectionModel | None) -> ResultTa
         for name, interval in certified.items():
             seen[f"{rate_name} of {name}"] = interval, values[name]
     rows = [
-        [name, "" if value is None else rate(value, 5), *_ends(interval)]
+        [name, "" if value is None else number(value, 5), *_ends(interval)]
         for name, (interval, value) in seen.items()
         if interval is not None
     ]

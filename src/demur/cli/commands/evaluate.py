@@ -32,7 +32,6 @@ from demur.cli.printing import (
     decision,
     infeasible_as_json,
     point_table,
-    rate,
     rows_data,
     seen_data,
     verdict,
@@ -52,7 +51,7 @@ from demur.core.rates import (
 from demur.core.rule import Rule, rule_data
 from demur.core.sample import Sample
 from demur.core.source import ScoreSource, Sizes
-from demur.core.wording import RATE_NAMES, bounds_met, formula, outwards, paper_text
+from demur.core.wording import RATE_NAMES, bounds_met, formula, number, outwards, paper_text
 from demur.guarantees.bootstrapping import Bootstrap
 from demur.guarantees.cross_tuning import CrossTuning
 from demur.guarantees.splits import Groups
@@ -184,9 +183,9 @@ def _group_table(by: str, groups: Mapping[Any, OperatingPoint]) -> ResultTable:
     rows = [
         [
             "missing" if value is None else str(value),
-            rate(point.tpr),
-            rate(point.fpr),
-            rate(point.selective_risk, 5),
+            number(point.tpr),
+            number(point.fpr),
+            number(point.selective_risk, 5),
             f"{point.accepted_id:,.10g}",
             f"{point.accepted_ood:,.10g}",
         ]
@@ -332,14 +331,14 @@ def _table(
         if value is None or (name == "fpr" and math.isnan(value)):
             continue
         digits = 5 if name in ("selective_risk", "expected_cost") else 4
-        cells = [title, rate(value, digits)]
+        cells = [title, number(value, digits)]
         if cross is not None:
             held_out = cross.held_out
-            cells.append("-" if held_out is None else rate(getattr(held_out, name), digits))
+            cells.append("-" if held_out is None else number(getattr(held_out, name), digits))
         if found is not None:
             measure = found.measures[name]
             low, high = outwards(measure.interval.low, measure.interval.high, digits)
             optimism = "undefined" if math.isnan(measure.optimism) else f"{measure.optimism:+.5f}"
-            cells += [rate(measure.estimate, digits), f"{low} to {high}", optimism]
+            cells += [number(measure.estimate, digits), f"{low} to {high}", optimism]
         rows.append(cells)
     return ResultTable.of(header, rows)
