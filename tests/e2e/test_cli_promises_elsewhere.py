@@ -90,6 +90,31 @@ def test_large_losses_are_bounded_one_by_one(place):
     assert "--max-loss" in refused
 
 
+def test_promises_do_not_depend_on_the_order_of_the_rows(place):
+    """Engines bring them in any; splits, bets and folds go by places."""
+    table = make(2000, 1)
+    weight = np.random.default_rng(5).integers(1, 3, len(table)) / 2
+    # Rows that agree in all but their weight.
+    table = table.append_column("weight", pa.array(weight)).set_column(
+        0, "a", pa.array(np.round(table["a"].to_numpy(), 1))
+    )
+    found = []
+    shuffled = table.take(np.random.default_rng(6).permutation(2000))
+    for name, rows in (("one", table), ("other", shuffled)):
+        (place / name).mkdir()
+        for part in range(3):
+            pq.write_table(rows.slice(part * 700, 700), place / name / f"{part}.parquet")
+        asked = ["--loss", "graded", "--ood", "ood", "--max-loss", "3"]
+        promise, _ = promised(place, name, *asked)
+        scores = ["--scores", "a,b", *BOUNDS, "--guarantee", ".9"]
+        tuned, _ = run(place, "tune", name, *scores, *asked)
+        weighted = [*ROLES, "--weight", "weight", *scores[:-2], "--folds", "2"]
+        page, _ = run(place, "report", name, *weighted, "--engine", "duckdb")
+        page = {key: page[key] for key in page if key not in ("command", "title", "work")}
+        found.append((promise, tuned["rule"]["threshold"], tuned["guarantee"], page))
+    assert found[0] == found[1]
+
+
 def sum_of(rows):
     return rows["id"] + rows["ood"]
 

@@ -163,10 +163,12 @@ def bring_rows(
 ) -> BroughtRows:
     """Return the rows of DATA, or as many as memory holds and at most `most`, drawn by a hash.
 
-    The same rows whatever the engine. `what` rests on them, and that is said; what is `promised`
-    takes rows that a hash draws one by one. Where they are not all rows, `count` is given all:
-    those to tune on, and those held out if there are any.
+    The same rows in the same order whatever the engine. `what` rests on them, and that is said;
+    what is `promised` takes rows that a hash draws one by one. Where they are not all rows,
+    `count` is given all: those to tune on, and those held out if there are any.
     """
+    from demur.guarantees.splits import sorted_rows
+
     with (
         Progress("counting rows") as progress,
         opened(engine, data, scores, confidence, progress, about=4, key=split.group) as source,
@@ -182,7 +184,8 @@ def bring_rows(
             # Of a few values, a hash may draw none: told by rows drawn by chance first.
             some = source.sample(_LOOKED_AT, seed=0).scores
             _refuse_ties(drawn_together(some) * total / max(len(some), 1), beyond=1.0)
-        samples = [bring(part, most * part.overview().rows // total) for part in parts]
+        # Splits and bets that follow go by places, and engines bring rows in any order.
+        samples = [sorted_rows(bring(part, most * part.overview().rows // total)) for part in parts]
         whole = count(parts) if count is not None and total > most else None
         work = work_data(source)
         if by_scores:

@@ -290,8 +290,10 @@ def sorted_rows(sample: Sample) -> Sample:
     names = sample.columns.names or tuple(map(str, range(sample.n_scores)))
     columns = np.argsort(names)
     groups = () if sample.group_code is None else (sample.group_code,)
-    own = np.lexsort((*groups, sample.id_loss, *sample.id_scores.T[columns]))
+    own_weight = () if sample.id_weight is None else (sample.id_weight,)
+    own = np.lexsort((*own_weight, *groups, sample.id_loss, *sample.id_scores.T[columns]))
     ood = [np.arange(0)]
     for rows in sample.ood_sets.values():
-        ood.append(rows.start + np.lexsort(sample.ood_scores[rows].T[columns]))
+        weight = () if sample.ood_weight is None else (sample.ood_weight[rows],)
+        ood.append(rows.start + np.lexsort((*weight, *sample.ood_scores[rows].T[columns])))
     return sample.subset(own, np.concatenate(ood))
