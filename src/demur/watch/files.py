@@ -12,6 +12,8 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,13 @@ class FileCounts:
         """Rows to look at."""
         return [*self.beyond, *self.broken]
 
+    def withhold(self, waits: Sequence[Period]) -> None:
+        """Take back the labels of all periods behind the first of some that wait."""
+        self.waiting = first = min(waits, default=None)
+        for name, counts in self.counts.items():
+            if first is not None and name > first:  # type: ignore[operator]
+                counts.drop_labels()
+
     def part(self, period: Period) -> str:
         """Return the name of a period's part: marks of its files, in order."""
         marks = sorted({_mark(file) for file in self.files[period]})
@@ -100,8 +109,115 @@ class FileCounts:
 
 
 def _mark(file: str) -> str:
-    # One file has one mark, by whatever way it is reached.
-    return hashlib.sha256(os.path.realpath(file).encode()).hexdigest()[:12]
+    # One file has one mark, by whatever way it is reached; so has a table, whoever reads it.
+    place = place_of(file) if "://" in file else os.path.realpath(file)
+    return hashlib.sha256(place.encode()).hexdigest()[:12]
+
+
+def place_of(url: str) -> str:
+    """Return the URL of a table without user and password; a file of SQLite by its full path.
+
+    Examples
+    --------
+    >>> place_of("postgresql+psycopg://me:secret@host/db#live")
+    'postgresql://host/db#live'
+    """
+    kind, _, rest = url.partition("://")
+    rest = re.sub(r"^[^/@]*@", "", rest)
+    if kind.partition("+")[0] in _IN_FILES:
+        file, mark, table = rest.removeprefix("/").partition("#")
+        rest = "/" + os.path.realpath(file) + mark + table
+    return f"{kind.partition('+')[0]}://{rest}"
+
+
+@dataclass(slots=True)
+class PeriodNames:
+    """Names of periods by what engines and databases make of their column."""
+
+    column: str
+    files: dict[Period, list[str]] = field(default_factory=dict)
+    """The files that hold rows of a period, where they were looked at."""
+    _known: dict[Any, Period | None] | None = None
+    """Periods by what is told of them; None where two would be one, or where nothing is known."""
+
+    @classmethod
+    def of_files(cls, files: Sequence[str], column: str) -> PeriodNames:
+        """Look at the column of the periods, and at nothing else: engines read text as other kinds.
+
+        Folders that name the periods tell them without a look.
+        """
+        names = cls(column, {}, {})
+        for file in files:
+            for value, period in _periods_in(file, column):
+                names._learn(value, period)
+                held = names.files.setdefault(period, [])
+                if held[-1:] != [file]:
+                    held.append(file)
+                if len(names.files) > _MOST_PERIODS:
+                    raise InvalidInputError(
+                        f"--by: column {column!r} has too many values to be a period"
+                    )
+        return names
+
+    def _learn(self, value: Any, period: Period) -> None:
+        known = self._known if self._known is not None else {}
+        spelled = [_told(value)]
+        if isinstance(value, str) and _number_text(value) is not None:
+            spelled.append(float(str(_number_text(value))))
+        for key in spelled:
+            known[key] = period if known.get(key, period) == period else None
+
+    def __call__(self, value: Any) -> Period:
+        """Return the period that a value of an engine or a database means."""
+        if value is None or value != value or (isinstance(value, str) and not value.strip()):
+            raise InvalidInputError(f"--by: column {self.column!r} is empty in some rows")
+        told = _told(value)
+        if self._known is None:
+            return told if isinstance(told, float) else period_of(value_text(value), self.column)
+        found = self._known.get(told)
+        if found is None:
+            raise InvalidInputError(
+                f"--by: column {self.column!r} holds {told!r} as this engine reads it, which files "
+                "spell otherwise or in several ways: leave out --engine, or write the periods as "
+                "dates, whole numbers or plain text in Parquet files"
+            )
+        return found
+
+
+_IN_FILES = ("sqlite", "duckdb")
+_MOST_PERIODS = 100_000
+
+
+def _periods_in(file: str, column: str) -> Iterator[tuple[Any, Period]]:
+    """Yield the values of a file's column of periods, each once, and what they are called."""
+    said, available = hive_values(file), column_names(file)
+    if column in said and column not in available:
+        yield said[column], period_of(said[column], column)
+        return
+    check_names(available, [("--by", column)], repr(file))
+    stream = open_stream(file, [column])
+    for batch in stream.batches:
+        held = batch.column(column).unique()
+        part = _Batch({column: held}, said, len(held), stream.text, 0)
+        yield from zip(part.values(column).tolist(), part.periods(column).tolist(), strict=True)
+
+
+def _told(value: Any) -> Any:
+    """Return a value of a column of periods so that it is the same from every engine."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (bool, int, float, Decimal)):
+        return float(value)
+    text = value_text(value)
+    # Some engines make the first moment of a day of a date.
+    return text.removesuffix(" 00:00:00") if isinstance(value, datetime) else text
+
+
+def value_text(value: Any) -> str:
+    """Return a value as text; of a moment with a time zone, that in UTC."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return str(value.astimezone(UTC))
+    return str(value)
 
 
 def data_files(paths: Sequence[str]) -> list[str]:
@@ -387,8 +503,8 @@ class _FileCounter:
                 picked = None if chosen is None else chosen[part]
                 of_group = None if group is None else group[part]
                 self._add_labels(total, period, these, told, picked, of_group)
-            shown = [(self._found.broken, *found) for found in _broken(these, told)]
-            shown += [(self._found.beyond, *found) for found in self._beyond(these)]
+            shown = [(self._found.broken, *found) for found in rows_broken(these, told)]
+            shown += [(self._found.beyond, *found) for found in rows_beyond(self._setup, these)]
             for kept, k, why in shown:
                 row = int(np.arange(batch.rows)[part][k])
                 key = f"{Path(file).name}, row {before + row + 1}" if keys is None else keys[row]
@@ -451,22 +567,19 @@ class _FileCounter:
 
     def withhold(self, held: Period | None) -> None:
         """Take back the labels of all periods behind the first one that waits."""
-        waits = [*self._stopped, *([] if held is None else [held])]
-        self._found.waiting = first = min(waits, default=None)
-        for name, counts in self._found.counts.items():
-            if first is not None and name > first:  # type: ignore[operator]
-                counts.drop_labels()
-
-    def _beyond(self, rows: DecidedRows) -> Iterator[tuple[int, str]]:
-        """Yield the latest rows with a score that no row of tuning had, and why to look at them."""
-        for number, name in enumerate(self._setup.names):
-            last = len(self._setup.cuts[number])
-            for place, where in ((0, "below"), (last, "above")) if last else ():
-                for k in np.flatnonzero(rows.bins[number] == place)[-_SHOWN:]:
-                    yield int(k), f"{name} {where} all of tuning"
+        self._found.withhold([*self._stopped, *([] if held is None else [held])])
 
 
-def _broken(rows: DecidedRows, told: KnownRows | None) -> Iterator[tuple[int, str]]:
+def rows_beyond(setup: WatchSetup, rows: DecidedRows) -> Iterator[tuple[int, str]]:
+    """Yield the latest rows with a score that no row of tuning had, and why to look at them."""
+    for number, name in enumerate(setup.names):
+        last = len(setup.cuts[number])
+        for place, where in ((0, "below"), (last, "above")) if last else ():
+            for k in np.flatnonzero(rows.bins[number] == place)[-_SHOWN:]:
+                yield int(k), f"{name} {where} all of tuning"
+
+
+def rows_broken(rows: DecidedRows, told: KnownRows | None) -> Iterator[tuple[int, str]]:
     """Yield the latest accepted rows that turned out wrong or foreign, and why to look at them."""
     if told is None:
         return

@@ -130,6 +130,11 @@ class Timeline:
         segment, _ = self._find(period)
         return segment is None
 
+    def parts(self, period: Period) -> set[str]:
+        """Return the names of the parts that a period was counted in, those given by hand aside."""
+        segment, _ = self._find(period)
+        return set() if segment is None else set(segment.parts) - {LIVE}
+
     @property
     def last(self) -> Period | None:
         """The latest period."""
