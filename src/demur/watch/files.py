@@ -29,7 +29,7 @@ from demur.sources.record_batches import arrow, batch_numbers, is_number, to_num
 from demur.sources.tables import column_names, open_stream, read_columns
 from demur.watch.counts import KnownRows, LabelledRows, LiveCounts, known_rows
 from demur.watch.setup import DecidedRows, WatchSetup
-from demur.watch.timeline import SET_OF_FILES, SHORT_MARK, Period
+from demur.watch.timeline import SET_OF_FILES, SHORT_MARK, Period, in_order_of_time
 
 # Flags as CSV files have them; an empty cell tells nothing.
 _FLAGS = {None: np.nan, "0": 0.0, "0.0": 0.0, "false": 0.0, "1": 1.0, "1.0": 1.0, "true": 1.0}
@@ -84,6 +84,8 @@ class FileCounts:
     beyond: deque[ExampleRow] = field(default_factory=lambda: deque(maxlen=_SHOWN))
     """Latest rows with a score beyond all of tuning."""
     rows: int = 0
+    examined: int | None = None
+    """So many rows were looked at one by one, where not all of them were."""
     looked_at: list[FloatArray] = field(default_factory=list)
     """Scores of the first rows, by which those that made the rule are recognised."""
 
@@ -383,7 +385,8 @@ def texts(values: Any) -> Any:
         return values.astype(np.int64).astype(str).astype(object)
     if values.dtype.kind == "f":
         whole = np.isfinite(values) & (values == np.floor(values))
-        found = np.array([f"{v:.0f}" if w else repr(v) for v, w in zip(values, whole, strict=True)])
+        pairs = zip(values.tolist(), whole.tolist(), strict=True)
+        found = np.array([f"{v:.0f}" if w else repr(v) for v, w in pairs])
         return np.where(np.isnan(values), "", found).astype(object)
     return np.array(
         [
@@ -419,6 +422,7 @@ def count_files(
     for file in files:
         counter.add_file(file, advance)
     counter.kinds.check()
+    _ = in_order_of_time(found.counts)
     counter.withhold(None if held is None or held in found.counts or closed(held) else held)
     if labels is not None:
         found.matched = int(labels.matched.sum())

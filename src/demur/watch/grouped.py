@@ -38,7 +38,7 @@ from demur.watch.files import (
     texts,
 )
 from demur.watch.setup import WatchSetup
-from demur.watch.timeline import Period, as_period
+from demur.watch.timeline import Period, as_period, in_order_of_time
 
 _MOST = 2_000_000
 """No sensible grouping has more groups; a column such as an id would bring all rows here."""
@@ -98,10 +98,7 @@ def counts_by_period(
         As the command reads files, an empty name of a set is no label, and flags are 0 and 1.
     """
     question = LiveQuestion.of(setup, columns)
-    if isinstance(data, BaseSource):
-        table = data.answered(question)
-    else:
-        table = _answer_of(ex.known_frame(data), question)
+    table = _answer_of(data, question)
     if len(table["by"]) > _MOST:
         raise InvalidInputError(
             f"by: {columns.by!r} has too many values to be a period, or another column to be a "
@@ -109,7 +106,7 @@ def counts_by_period(
         )
     question.refuse_strange(table)
     names = [period(value) for value in table["by"].tolist()]
-    labels = _Labels.of(table, columns, as_files=as_files)
+    labels = _KnownGroups.of(table, columns, as_files=as_files)
     return _assemble(setup.layout, names, _with_members(table, columns, as_files), labels)
 
 
@@ -174,6 +171,7 @@ def _look_at_some(
     told = KnownRows(marked | ~np.isnan(loss), foreign != "", loss, foreign)
     keys = np.full(len(loss), "a row", object) if on is None else texts(table["key"])
     found.looked_at.append(scores)
+    found.examined = len(scores) if len(scores) < found.rows else None
     ways = ((found.beyond, rows_beyond(setup, rows)), (found.broken, rows_broken(rows, told)))
     for kept, rows_found in ways:
         for k, why in rows_found:
@@ -181,7 +179,16 @@ def _look_at_some(
             kept.append(ExampleRow(str(keys[k]), period(table["by"][k]), why, of_row))
 
 
-def _answer_of(frame: Any, question: LiveQuestion) -> ex.Table:
+def _answer_of(data: Any, question: LiveQuestion) -> ex.Table:
+    if isinstance(data, BaseSource):
+        return data.answered(question)
+    try:
+        frame = ex.known_frame(data)
+    except TypeError:
+        raise InvalidInputError(
+            f"data is a {type(data).__name__}: give a frame of Spark, Dask, Polars, DuckDB, pandas "
+            "or pyarrow, or what open_source returns"
+        ) from None
     if not isinstance(frame, nw.LazyFrame):
         return answer_of(frame, question)
     held = question.of_frame(frame).collect()
@@ -270,13 +277,10 @@ class LiveQuestion:
         if not strange:
             return
         where = self.columns.loss or f"{self.columns.label}, {self.columns.prediction}"
-        what, hint = "neither 0 nor 1", "make the watch with max_loss, the largest possible one"
+        what = "neither 0 nor 1: make the watch with max_loss, the largest possible one"
         if self.max_loss is not None:
-            what, hint = (
-                "not one",
-                f"it must be between 0 and the declared max_loss {self.max_loss:g}",
-            )
-        raise InvalidInputError(f"loss: column {where!r} is {what} in {strange} rows: {hint}")
+            what = f"not between 0 and the declared max_loss {self.max_loss:g}"
+        raise InvalidInputError(f"loss: column {where!r} is in {strange} rows {what}")
 
 
 @dataclass(frozen=True)
@@ -510,7 +514,7 @@ def _bin(value: str, cuts: FloatArray) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Labels:
+class _KnownGroups:
     """What is known of the rows of every group."""
 
     counted: BoolArray
@@ -522,7 +526,7 @@ class _Labels:
     set_name: Any
 
     @classmethod
-    def of(cls, table: ex.Table, columns: GroupedColumns, *, as_files: bool) -> _Labels:
+    def of(cls, table: ex.Table, columns: GroupedColumns, *, as_files: bool) -> _KnownGroups:
         """Read the marks of groups, as `known_rows` reads those of rows."""
         size = len(table["by"])
         has_loss = _flags(table["known"])
@@ -542,10 +546,10 @@ class _Labels:
         kept = picked & has_loss & ~foreign & accept
         return cls(picked & known, foreign, kept, waiting, names)
 
-    def take(self, which: Any) -> _Labels:
+    def take(self, which: Any) -> _KnownGroups:
         """Return those of some groups."""
         kept = (self.counted, self.is_ood, self.has_loss, self.waiting, self.set_name)
-        return _Labels(*(column[which] for column in kept))
+        return _KnownGroups(*(column[which] for column in kept))
 
     def sums(self, part: ex.Table, these: BoolArray) -> list[float]:
         """Return the sums of labelled rows, as `LabelledRows.sums` does."""
@@ -586,9 +590,9 @@ def _refuse_written(name: str, meaning: dict[Any, tuple[bool, str]]) -> None:
 
 
 def _assemble(
-    layout: CountLayout, names: list[Period], table: ex.Table, labels: _Labels
+    layout: CountLayout, names: list[Period], table: ex.Table, labels: _KnownGroups
 ) -> PeriodCounts:
-    ordered = sorted(dict.fromkeys(names))
+    ordered = in_order_of_time(names)
     number = {name: k for k, name in enumerate(ordered)}
     place = np.array([number[name] for name in names], np.int64)
     order = np.argsort(place, kind="stable")
@@ -601,7 +605,7 @@ def _assemble(
     return PeriodCounts(found, waits)
 
 
-def _period(layout: CountLayout, table: ex.Table, labels: _Labels, which: Any) -> LiveCounts:
+def _period(layout: CountLayout, table: ex.Table, labels: _KnownGroups, which: Any) -> LiveCounts:
     """Return the counts of some groups."""
     counts = LiveCounts.none(layout)
     part = {name: column[which] for name, column in table.items()}

@@ -358,6 +358,19 @@ def as_period(value: Any) -> Period:
     return str(value)
 
 
+def in_order_of_time(periods: Iterable[Period]) -> list[Period]:
+    """Return periods, each once, in their order; refuse text beside numbers, which has none."""
+    each = list(dict.fromkeys(periods))
+    words = [period for period in each if isinstance(period, str)]
+    if words and len(words) < len(each):
+        number = next(period for period in each if not isinstance(period, str))
+        raise InvalidInputError(
+            f"the period {words[0]!r} cannot be ordered with {period_text(number)}: use text for "
+            "all of them, or numbers"
+        )
+    return sorted(each)
+
+
 def rows_by_period(time: Any, rows: int) -> list[tuple[Period, Any]]:
     """Return the periods that `time` names, in order, and which rows are of each."""
     if isinstance(time, (str, bytes)) or np.ndim(time) == 0:

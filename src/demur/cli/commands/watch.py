@@ -37,7 +37,7 @@ from demur.core.program import Number as Value
 from demur.core.source import Work
 from demur.core.wording import formula
 from demur.errors import InvalidInputError, LikelyMistakeWarning
-from demur.sources.files import is_database_url, is_lake, shown
+from demur.sources.files import hive_columns, is_database_url, is_lake, shown
 from demur.sources.tables import column_names, table_columns
 from demur.watch.files import (
     AuditLabels,
@@ -50,7 +50,7 @@ from demur.watch.files import (
 from demur.watch.monitor import MEAN_TIME, Watch
 from demur.watch.state import load, locked
 from demur.watch.status import Status, Watched
-from demur.watch.timeline import period_text
+from demur.watch.timeline import in_order_of_time, period_text
 
 _EXAMPLES = """\b
 Examples:
@@ -218,10 +218,10 @@ def command(
     files or table, so this may run twice on one day, or be killed: nothing is counted twice or
     lost. Alarms stay until --reset. Exit code 4: there is an alarm.
     """
-    place = LivePlace.of(data, table, engine)
     _check(state, report, prometheus, as_json, [rule, *data, *([labels] if labels else [])])
     saved = SavedRule.load(rule, scores)
     fresh = expected.watch(saved)
+    place = LivePlace.of(data, table, engine)
     place.check(saved, labels, columns["by"])
     roles = _roles(saved, columns, place.columns, labels)
     audits = None if labels is None else AuditLabels(labels, roles, fresh.setup.max_loss)
@@ -334,7 +334,7 @@ class LivePlace:
         from demur.watch.grouped import count_source
 
         names = PeriodNames(str(roles.by))
-        check_names(self.columns if self._is_table else [], self._asked(roles), "the table")
+        self._check_names(roles)
         if not self._is_table:
             names = PeriodNames.of_files(self.paths, str(roles.by))
         with self._opened(roles, progress) as source:
@@ -346,9 +346,13 @@ class LivePlace:
         found.withhold([held] if left and held is not None else [])
         return found, source.work
 
-    def _asked(self, roles: FileColumns) -> list[tuple[str, str]]:
-        told = {"--by": roles.by, "--on": roles.on} if self._is_table else {}
-        return [(option, name) for option, name in told.items() if name is not None]
+    def _check_names(self, roles: FileColumns) -> None:
+        """Refuse columns that are not there, of which engines would speak by other names."""
+        told = [("--by", roles.by), ("--on", roles.on)]
+        hive = [] if self._is_table else hive_columns(self.paths[0])
+        where = "the table" if self._is_table else repr(self.paths[0])
+        asked = [(option, name) for option, name in told if name is not None]
+        check_names(list(dict.fromkeys([*self.columns, *hive])), asked, where)
 
     @contextmanager
     def _opened(self, roles: FileColumns, progress: Progress) -> Iterator[Any]:
@@ -383,12 +387,11 @@ class LivePlace:
         """Say what is not as it is where files are read."""
         if not self.there or not found.rows:
             return []
-        looked_at = sum(map(len, found.looked_at))
         said = []
-        if looked_at < found.rows:
+        if found.examined is not None:
             said.append(
-                f"{looked_at:,} of {found.rows:,} rows were looked at one by one: rows to look at, "
-                "and whether any made the rule, are told of these"
+                f"{found.examined:,} of {found.rows:,} rows were looked at one by one: rows to "
+                "look at, and whether any made the rule, are told of these"
             )
         beside = [p for p in found.counts if watch.timeline.parts(p) - {found.part(p)}]
         if self._is_table and beside:
@@ -461,7 +464,7 @@ def _roles(
 def _take(watch: Watch, found: FileCounts) -> list[str]:
     """Give the counts to the watch; return the periods that are closed."""
     closed = []
-    for period in sorted(found.counts):
+    for period in in_order_of_time(found.counts):
         if not watch.replace(period, found.part(period), found.counts[period]):
             closed.append(period_text(period))
     watch.waiting = found.waiting
@@ -529,7 +532,8 @@ def _write(
     if report is not None:
         from demur.report.watch_page import watch_page
 
-        write_atomically(report, watch_page(watch, status, title=title, rows=found.examples))
+        page = watch_page(watch, status, title=title, rows=found.examples, of=found.examined)
+        write_atomically(report, page)
         note(f"the page is in {report}")
     if metrics == STDOUT:
         click.echo(status.to_prometheus({"rule": title}), nl=False)

@@ -137,8 +137,8 @@ class DaskSource(LabelledSource):
             return _one_table(self._compute(tasks))
         found: list[Table] = []
         with self._passing():
-            for task in tasks[:_PROBED]:
-                found += self._gather([task])
+            for start in range(0, len(tasks), _PROBED):
+                found += self._gather(tasks[start : start + _PROBED])
                 if sum(len(next(iter(table.values()))) for table in found) >= question.enough:
                     break
         return _one_table(found)
