@@ -242,13 +242,55 @@ def test_no_rights_and_a_lost_server_are_one_line(user, table, words, broken, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_watch_and_apply_need_files(tmp_path):
+def test_apply_needs_files(tmp_path):
     url = sqlite_url(tmp_path) + "#scores"
     pq.write_table(scored(), tmp_path / "f.parquet")
-    assert (
-        run_here(tmp_path, "tune", "f.parquet", *COLUMNS, *BOUNDS, "-o", "r.json").returncode == 0
-    )
-    for arguments in (["watch", "r.json", url], ["apply", "r.json", url, "-o", "o.csv"]):
-        done = run_here(tmp_path, *arguments)
-        assert done.returncode == 2 and "write its rows to a file" in done.stderr
+    tuned = run_here(tmp_path, "tune", "f.parquet", *COLUMNS, *BOUNDS, "-o", "r.json")
+    assert tuned.returncode == 0
+    done = run_here(tmp_path, "apply", "r.json", url, "-o", "o.csv")
+    assert done.returncode == 2 and "write its rows to a file" in done.stderr
     assert not (tmp_path / "o.csv").exists()
+
+
+def test_live_rows_are_watched_where_they_are(both, tmp_path):
+    there, here = (place("scores") for place in both)
+    asked = ["--by", "day", "--on", "id", "--json"]
+    found = run_here(tmp_path, "watch", "r.json", there, *asked, "--state", "there.json")
+    expected = run_here(tmp_path, "watch", "r.json", here, *asked, "--state", "here.json")
+    assert found.returncode == expected.returncode, found.stderr
+    told, read = json.loads(found.stdout), json.loads(expected.stdout)
+    work = told.pop("work")
+    assert work["engine"] in ("sqlite", "postgres")
+    assert (work["passes"], work["rows_fetched"], read.pop("work")["engine"]) == (2, 600, "memory")
+    ordered = [sorted(one.pop("examples"), key=str) for one in (told, read)]
+    assert {row["why"] for row in ordered[0]} == {row["why"] for row in ordered[1]}
+    assert told == read and told["rows"] == 600
+    # Again, and by --table, the table is the same one; files are other rows.
+    url, _, name = there.partition("#")
+    again = run_here(
+        tmp_path, "watch", "r.json", url, "--table", name, *asked, "--state", "there.json"
+    )
+    assert json.loads(again.stdout)["rows"] == 600 and "count twice" not in again.stderr
+    both_ways = run_here(tmp_path, "watch", "r.json", there, *asked, "--state", "here.json")
+    assert json.loads(both_ways.stdout)["rows"] == 1200
+    assert "periods also counted from elsewhere: mon, tue" in both_ways.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ([], "--by is needed"),
+        (["--by", "dya"], "--by: the table has no column 'dya'"),
+        (["--by", "day", "--labels", "f.parquet"], "join the labels to the rows"),
+        (["--by", "day", "--engine", "memory"], "are counted where they are"),
+        (["--by", "day", "--engine", "dask"], "are counted there; leave it out"),
+        (["--by", "day", "--table", "other"], "the URL names the table 'scores'"),
+        (["f.parquet", "--by", "day"], "is watched by itself"),
+    ],
+)
+def test_mistakes_about_watched_tables(more, words, tmp_path):
+    url = sqlite_url(tmp_path) + "#scores"
+    dm.Rule((0.6, 0.8), 1.0, score_names=("msp", "knn")).save(tmp_path / "r.json")
+    done = run_here(tmp_path, "watch", "r.json", url, *more, "--state", "s.json")
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert not (tmp_path / "s.json").exists()

@@ -31,6 +31,7 @@ COMMANDS = {
     "estimate": ["estimate", "lake", *PAIR, *COLUMNS, *BOUNDS, *DUCKDB, *ONCE],
     "report": ["report", "lake", *PAIR, *COLUMNS, *BOUNDS, *DUCKDB, "-o", "page.html"],
     "watch": ["watch", "rule.json", "lake/0.parquet", "lake/1.parquet", "--state", "watch.json"],
+    "watch there": ["watch", "rule.json", "lake", *DUCKDB, "--by", "day", "--state", "watch.json"],
     "apply": ["apply", "rule.json", "lake", "-o", "decided"],
 }
 COUNTED = [name for name in COMMANDS if name not in ("watch", "apply", "report")]
@@ -104,7 +105,7 @@ def test_every_command_says_what_its_engine_did(folder, name):
     extra = [] if name != "page" else ["--force"]
     done = run(folder, *COMMANDS[name], *extra, "--json")
     assert done.returncode in (0, 3, 4), done.stderr
-    for made in ("new.json", "page.html"):
+    for made in ("new.json", "page.html", "watch.json", "watch.json.lock"):
         (folder / made).unlink(missing_ok=True)
     work = json.loads(done.stdout)["work"]
     assert work["engine"] == "duckdb"

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from browser import chromium
-from commands import ENVIRONMENT, command, run
+from commands import ENVIRONMENT, command, run, run_here
 from watched import live_rows, tuned_rule
 
 from demur import Bound, InvalidInputError, Rule
@@ -202,6 +202,80 @@ def test_days_are_counted_once_and_the_break_is_found(live):
     calm = watch(live, days(live, 1, 1), "--reset", "that kind is rejected now", code=0)
     assert "not counted again" in calm.stderr
     assert Watch.load(live / "w.json").history[-1]["reason"] == "that kind is rejected now"
+
+
+@pytest.fixture(scope="module")
+def joined(live):
+    """The same days with the labels beside the rows, where there are any."""
+    labels = pd.read_csv(live / "audits.csv", dtype={"image": str})
+    for file in sorted(live.glob("day=*/?.parquet")):
+        place = live / "joined" / file.parent.name
+        place.mkdir(parents=True, exist_ok=True)
+        rows = pd.read_parquet(file).merge(labels, on="image", how="left")
+        rows.to_parquet(place / file.name)
+    return "joined/day=*/*.parquet"
+
+
+def beside(folder, joined, state, *more, data=None):
+    """Watch rows that have their labels beside them."""
+    asked = ["watch", "rule.json", data or joined, *BOUNDS, *ROLES, "--state", state, "--json"]
+    done = run(folder, *asked, *more)
+    assert done.returncode in (0, 4), done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+def state_of(folder, name):
+    """Return a state without its check sum, and without the order in which sets were found."""
+    data = json.loads((folder / name).read_text())
+    assert data.pop("digest")
+    return data | {"sets": sorted(data["sets"])}
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "dask"])
+def test_an_engine_counts_what_files_are_read_for(engine, live, joined):
+    read, _ = beside(live, joined, "read.json")
+    told, said = beside(live, joined, f"{engine}.json", "--engine", engine)
+    assert told.pop("work") == {"engine": engine, "passes": 2, "rows_fetched": 6000}
+    assert read.pop("work") == {"engine": "memory", "passes": 1, "rows_fetched": 6000}
+    for one in (read, told):
+        examples = one.pop("examples")
+        assert {row["why"].partition(" (")[0] for row in examples} >= {"accepted, OOD"}
+        assert all(row["key"].startswith(f"{int(row['period'][-2:]) - 1}-") for row in examples)
+    assert told == read and told["alarms"]
+    assert said == ""
+    assert state_of(live, f"{engine}.json") == state_of(live, "read.json")
+    # Whatever counted a day, it is counted anew from the same files.
+    for asked in (["--engine", engine], []):
+        some = "joined/day=2026-03-0[45]/*.parquet"
+        again, _ = beside(live, joined, f"{engine}.json", *asked, data=some)
+        assert again["rows"] == 6000
+        assert state_of(live, f"{engine}.json")["periods"] == state_of(live, "read.json")["periods"]
+
+
+def test_what_a_count_in_groups_cannot_do_is_refused(live, joined, tmp_path):
+    asked = ["watch", "rule.json", joined, *BOUNDS, "--engine", "duckdb"]
+    for more, words in (
+        ([*ROLES, "--labels", "audits.csv"], "leave out --engine, or join the labels to the rows"),
+        (ROLES[4:], "--engine duckdb: --by is needed"),
+        (["--by", "dya"], "has no column 'dya'"),
+        (["--by", "day", "--on", "imge"], "has no column 'imge'"),
+        (["--by", "image", "--loss", "nix"], "has no column 'nix'"),
+        (["--by", "day", "--table", "x"], "--table is about databases"),
+    ):
+        done = run(live, *asked, *more, "--state", "none.json")
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+        assert not (live / "none.json").exists()
+
+
+def test_few_of_many_rows_are_looked_at(live, joined, monkeypatch):
+    from demur.watch import grouped
+
+    monkeypatch.setattr(grouped, "LOOKED_AT", 500)
+    asked = ["watch", "rule.json", joined, *BOUNDS, *ROLES, "--engine", "duckdb"]
+    done = run_here(live, *asked, "--report", "some.html", "--json")
+    assert "500 of 6,000 rows were looked at one by one" in done.stderr
+    assert json.loads(done.stdout)["work"]["rows_fetched"] == 500
+    assert "among 500 that were looked at one by one" in (live / "some.html").read_text()
 
 
 def test_late_labels_wait_in_order(live):
@@ -429,11 +503,11 @@ def test_the_page_shows_the_numbers_and_needs_nothing_else(page):
 def test_rows_that_made_the_rule_are_recognised(labelled, tmp_path):
     rng = np.random.default_rng(5)
     scores, loss, foreign = live_rows(rng, 4000)
-    frame = pd.DataFrame(scores, columns=["msp", "knn"]).assign(wrong=loss == 1, ood=foreign)
+    frame = pd.DataFrame(scores, columns=["msp", "knn"]).assign(wrong=loss == 1, ood=foreign, day=1)
     frame[:2000].to_parquet(tmp_path / "old.parquet")
     tune = ["--scores", "msp,knn", "--loss", "wrong", "--ood", "ood", "--min-tpr", ".8"]
     run(tmp_path, "tune", "old.parquet", *tune, "-o", "rule.json")
-    columns = slice(None) if labelled else ["msp", "knn"]
+    columns = slice(None) if labelled else ["msp", "knn", "day"]
     parts = {"same": slice(2000), "half": slice(1000, 3000), "new": slice(2000, None)}
     for name, rows in parts.items():
         frame.loc[:, columns][rows].to_parquet(tmp_path / f"{name}.parquet")
@@ -442,3 +516,6 @@ def test_rows_that_made_the_rule_are_recognised(labelled, tmp_path):
         assert share == pytest.approx({"same": 1, "half": 0.5, "new": 0}[name], abs=0.05)
         assert ("made the rule" in done.stderr) == (name != "new"), done.stderr
         assert "tell nothing of inputs in use" in done.stderr or name == "new"
+        there = ["--engine", "duckdb", "--by", "day", "--json"]
+        done = run(tmp_path, "watch", "rule.json", f"{name}.parquet", *there)
+        assert json.loads(done.stdout)["tuning_rows"] == pytest.approx(share), done.stderr

@@ -64,7 +64,7 @@ class DataOptions:
     def __post_init__(self) -> None:
         if self.table is not None:
             # From here on the URL names the table.
-            object.__setattr__(self, "data", _with_table(self.data, self.table))
+            object.__setattr__(self, "data", with_table(self.data, self.table))
             object.__setattr__(self, "table", None)
 
     @property
@@ -91,7 +91,7 @@ class DataOptions:
         return {role: name for role, name in named.items() if name}
 
 
-def _with_table(data: str | None, table: str) -> str:
+def with_table(data: str | None, table: str) -> str:
     """Return the URL of a database with the name of a table."""
     from demur.sources.files import is_database_url, split_table
 
@@ -218,7 +218,10 @@ class EngineOptions:
         return Path(path).stat().st_size * 8 * row_bytes // ROW_BYTES
 
 
-def engine_options() -> Callable[[Command], Command]:
+_AUTO = "auto: memory if it suffices, else DuckDB."
+
+
+def engine_options(auto: str = _AUTO) -> Callable[[Command], Command]:
     """Return a decorator that adds the options of large data as `engine`."""
     add = option("Large data")
     return gathered(
@@ -230,7 +233,7 @@ def engine_options() -> Callable[[Command], Command]:
                 type=click.Choice(["auto", "memory", "duckdb", "spark", "dask"]),
                 default="auto",
                 show_default=True,
-                help="What reads DATA. auto: memory if it suffices, else DuckDB. Spark: the "
+                help=f"What reads DATA. {auto} Spark: the "
                 "session of SPARK_REMOTE or the default one. Dask: the cluster of "
                 "DASK_SCHEDULER_ADDRESS, or threads.",
             ),

@@ -30,7 +30,12 @@ _HIGHEST = 12.0
 
 
 def watch_page(
-    watch: Watch, status: Status, *, title: str = "rule", rows: Sequence[ExampleRow] = ()
+    watch: Watch,
+    status: Status,
+    *,
+    title: str = "rule",
+    rows: Sequence[ExampleRow] = (),
+    of: int | None = None,
 ) -> str:
     """Return the page of a watch at one look.
 
@@ -38,6 +43,8 @@ def watch_page(
     ----------
     rows
         Rows to look at.
+    of
+        How many rows they are among, where these are not all.
     """
     from importlib.metadata import version
 
@@ -66,6 +73,7 @@ def watch_page(
             live_names=watch.setup.live_names,
             prior=_prior(watch, periods),
             rows=list(reversed(rows)),
+            rows_of=of,
             periods=periods,
             history=list(reversed(watch.history)),
             resets=watch.timeline.epoch,

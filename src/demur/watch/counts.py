@@ -282,7 +282,7 @@ def _marks(is_ood: Any, rows: int) -> tuple[BoolArray, BoolArray, Any]:
         foreign = ~missing & (array != 0)
         return ~missing, foreign, np.where(foreign, POOLED_NAME, "").astype(object)
     values = array.tolist()
-    meaning = {value: _mark(value) for value in dict.fromkeys(map(_hashable, values))}
+    meaning = {value: mark_of(value) for value in dict.fromkeys(map(_hashable, values))}
     told = [meaning[_hashable(value)] for value in values]
     names = np.array([name for _, name in told], object)
     return np.array([known for known, _ in told], bool), names != "", names
@@ -292,7 +292,8 @@ def _hashable(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _mark(value: Any) -> tuple[bool, str]:
+def mark_of(value: Any) -> tuple[bool, str]:
+    """Return whether a mark tells anything, and the name of the OOD set, empty for ID rows."""
     if value is None:
         return False, ""
     if isinstance(value, (bool, int, float)):

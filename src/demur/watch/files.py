@@ -12,6 +12,8 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from demur.sources.record_batches import arrow, batch_numbers, is_number, to_num
 from demur.sources.tables import column_names, open_stream, read_columns
 from demur.watch.counts import KnownRows, LabelledRows, LiveCounts, known_rows
 from demur.watch.setup import DecidedRows, WatchSetup
-from demur.watch.timeline import SET_OF_FILES, SHORT_MARK, Period
+from demur.watch.timeline import SET_OF_FILES, SHORT_MARK, Period, in_order_of_time
 
 # Flags as CSV files have them; an empty cell tells nothing.
 _FLAGS = {None: np.nan, "0": 0.0, "0.0": 0.0, "false": 0.0, "1": 1.0, "1.0": 1.0, "true": 1.0}
@@ -82,6 +84,8 @@ class FileCounts:
     beyond: deque[ExampleRow] = field(default_factory=lambda: deque(maxlen=_SHOWN))
     """Latest rows with a score beyond all of tuning."""
     rows: int = 0
+    examined: int | None = None
+    """So many rows were looked at one by one, where not all of them were."""
     looked_at: list[FloatArray] = field(default_factory=list)
     """Scores of the first rows, by which those that made the rule are recognised."""
 
@@ -89,6 +93,13 @@ class FileCounts:
     def examples(self) -> list[ExampleRow]:
         """Rows to look at."""
         return [*self.beyond, *self.broken]
+
+    def withhold(self, waits: Sequence[Period]) -> None:
+        """Take back the labels of all periods behind the first of some that wait."""
+        self.waiting = first = min(waits, default=None)
+        for name, counts in self.counts.items():
+            if first is not None and name > first:  # type: ignore[operator]
+                counts.drop_labels()
 
     def part(self, period: Period) -> str:
         """Return the name of a period's part: marks of its files, in order."""
@@ -100,8 +111,115 @@ class FileCounts:
 
 
 def _mark(file: str) -> str:
-    # One file has one mark, by whatever way it is reached.
-    return hashlib.sha256(os.path.realpath(file).encode()).hexdigest()[:12]
+    # One file has one mark, by whatever way it is reached; so has a table, whoever reads it.
+    place = place_of(file) if "://" in file else os.path.realpath(file)
+    return hashlib.sha256(place.encode()).hexdigest()[:12]
+
+
+def place_of(url: str) -> str:
+    """Return the URL of a table without user and password; a file of SQLite by its full path.
+
+    Examples
+    --------
+    >>> place_of("postgresql+psycopg://me:secret@host/db#live")
+    'postgresql://host/db#live'
+    """
+    kind, _, rest = url.partition("://")
+    rest = re.sub(r"^[^/@]*@", "", rest)
+    if kind.partition("+")[0] in _IN_FILES:
+        file, mark, table = rest.removeprefix("/").partition("#")
+        rest = "/" + os.path.realpath(file) + mark + table
+    return f"{kind.partition('+')[0]}://{rest}"
+
+
+@dataclass(slots=True)
+class PeriodNames:
+    """Names of periods by what engines and databases make of their column."""
+
+    column: str
+    files: dict[Period, list[str]] = field(default_factory=dict)
+    """The files that hold rows of a period, where they were looked at."""
+    _known: dict[Any, Period | None] | None = None
+    """Periods by what is told of them; None where two would be one, or where nothing is known."""
+
+    @classmethod
+    def of_files(cls, files: Sequence[str], column: str) -> PeriodNames:
+        """Look at the column of the periods, and at nothing else: engines read text as other kinds.
+
+        Folders that name the periods tell them without a look.
+        """
+        names = cls(column, {}, {})
+        for file in files:
+            for value, period in _periods_in(file, column):
+                names._learn(value, period)
+                held = names.files.setdefault(period, [])
+                if held[-1:] != [file]:
+                    held.append(file)
+                if len(names.files) > _MOST_PERIODS:
+                    raise InvalidInputError(
+                        f"--by: column {column!r} has too many values to be a period"
+                    )
+        return names
+
+    def _learn(self, value: Any, period: Period) -> None:
+        known = self._known if self._known is not None else {}
+        spelled = [_told(value)]
+        if isinstance(value, str) and _number_text(value) is not None:
+            spelled.append(float(str(_number_text(value))))
+        for key in spelled:
+            known[key] = period if known.get(key, period) == period else None
+
+    def __call__(self, value: Any) -> Period:
+        """Return the period that a value of an engine or a database means."""
+        if value is None or value != value or (isinstance(value, str) and not value.strip()):
+            raise InvalidInputError(f"--by: column {self.column!r} is empty in some rows")
+        told = _told(value)
+        if self._known is None:
+            return told if isinstance(told, float) else period_of(value_text(value), self.column)
+        found = self._known.get(told)
+        if found is None:
+            raise InvalidInputError(
+                f"--by: column {self.column!r} holds {told!r} as this engine reads it, which files "
+                "spell otherwise or in several ways: leave out --engine, or write the periods as "
+                "dates, whole numbers or plain text in Parquet files"
+            )
+        return found
+
+
+_IN_FILES = ("sqlite", "duckdb")
+_MOST_PERIODS = 100_000
+
+
+def _periods_in(file: str, column: str) -> Iterator[tuple[Any, Period]]:
+    """Yield the values of a file's column of periods, each once, and what they are called."""
+    said, available = hive_values(file), column_names(file)
+    if column in said and column not in available:
+        yield said[column], period_of(said[column], column)
+        return
+    check_names(available, [("--by", column)], repr(file))
+    stream = open_stream(file, [column])
+    for batch in stream.batches:
+        held = batch.column(column).unique()
+        part = _Batch({column: held}, said, len(held), stream.text, 0)
+        yield from zip(part.values(column).tolist(), part.periods(column).tolist(), strict=True)
+
+
+def _told(value: Any) -> Any:
+    """Return a value of a column of periods so that it is the same from every engine."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (bool, int, float, Decimal)):
+        return float(value)
+    text = value_text(value)
+    # Some engines make the first moment of a day of a date.
+    return text.removesuffix(" 00:00:00") if isinstance(value, datetime) else text
+
+
+def value_text(value: Any) -> str:
+    """Return a value as text; of a moment with a time zone, that in UTC."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return str(value.astimezone(UTC))
+    return str(value)
 
 
 def data_files(paths: Sequence[str]) -> list[str]:
@@ -267,7 +385,8 @@ def texts(values: Any) -> Any:
         return values.astype(np.int64).astype(str).astype(object)
     if values.dtype.kind == "f":
         whole = np.isfinite(values) & (values == np.floor(values))
-        found = np.array([f"{v:.0f}" if w else repr(v) for v, w in zip(values, whole, strict=True)])
+        pairs = zip(values.tolist(), whole.tolist(), strict=True)
+        found = np.array([f"{v:.0f}" if w else repr(v) for v, w in pairs])
         return np.where(np.isnan(values), "", found).astype(object)
     return np.array(
         [
@@ -303,6 +422,7 @@ def count_files(
     for file in files:
         counter.add_file(file, advance)
     counter.kinds.check()
+    _ = in_order_of_time(found.counts)
     counter.withhold(None if held is None or held in found.counts or closed(held) else held)
     if labels is not None:
         found.matched = int(labels.matched.sum())
@@ -387,8 +507,8 @@ class _FileCounter:
                 picked = None if chosen is None else chosen[part]
                 of_group = None if group is None else group[part]
                 self._add_labels(total, period, these, told, picked, of_group)
-            shown = [(self._found.broken, *found) for found in _broken(these, told)]
-            shown += [(self._found.beyond, *found) for found in self._beyond(these)]
+            shown = [(self._found.broken, *found) for found in rows_broken(these, told)]
+            shown += [(self._found.beyond, *found) for found in rows_beyond(self._setup, these)]
             for kept, k, why in shown:
                 row = int(np.arange(batch.rows)[part][k])
                 key = f"{Path(file).name}, row {before + row + 1}" if keys is None else keys[row]
@@ -451,22 +571,19 @@ class _FileCounter:
 
     def withhold(self, held: Period | None) -> None:
         """Take back the labels of all periods behind the first one that waits."""
-        waits = [*self._stopped, *([] if held is None else [held])]
-        self._found.waiting = first = min(waits, default=None)
-        for name, counts in self._found.counts.items():
-            if first is not None and name > first:  # type: ignore[operator]
-                counts.drop_labels()
-
-    def _beyond(self, rows: DecidedRows) -> Iterator[tuple[int, str]]:
-        """Yield the latest rows with a score that no row of tuning had, and why to look at them."""
-        for number, name in enumerate(self._setup.names):
-            last = len(self._setup.cuts[number])
-            for place, where in ((0, "below"), (last, "above")) if last else ():
-                for k in np.flatnonzero(rows.bins[number] == place)[-_SHOWN:]:
-                    yield int(k), f"{name} {where} all of tuning"
+        self._found.withhold([*self._stopped, *([] if held is None else [held])])
 
 
-def _broken(rows: DecidedRows, told: KnownRows | None) -> Iterator[tuple[int, str]]:
+def rows_beyond(setup: WatchSetup, rows: DecidedRows) -> Iterator[tuple[int, str]]:
+    """Yield the latest rows with a score that no row of tuning had, and why to look at them."""
+    for number, name in enumerate(setup.names):
+        last = len(setup.cuts[number])
+        for place, where in ((0, "below"), (last, "above")) if last else ():
+            for k in np.flatnonzero(rows.bins[number] == place)[-_SHOWN:]:
+                yield int(k), f"{name} {where} all of tuning"
+
+
+def rows_broken(rows: DecidedRows, told: KnownRows | None) -> Iterator[tuple[int, str]]:
     """Yield the latest accepted rows that turned out wrong or foreign, and why to look at them."""
     if told is None:
         return

@@ -130,6 +130,11 @@ class Timeline:
         segment, _ = self._find(period)
         return segment is None
 
+    def parts(self, period: Period) -> set[str]:
+        """Return the names of the parts that a period was counted in, those given by hand aside."""
+        segment, _ = self._find(period)
+        return set() if segment is None else set(segment.parts) - {LIVE}
+
     @property
     def last(self) -> Period | None:
         """The latest period."""
@@ -351,6 +356,19 @@ def as_period(value: Any) -> Period:
             raise InvalidInputError("time is missing for some rows")
         return float(value)
     return str(value)
+
+
+def in_order_of_time(periods: Iterable[Period]) -> list[Period]:
+    """Return periods, each once, in their order; refuse text beside numbers, which has none."""
+    each = list(dict.fromkeys(periods))
+    words = [period for period in each if isinstance(period, str)]
+    if words and len(words) < len(each):
+        number = next(period for period in each if not isinstance(period, str))
+        raise InvalidInputError(
+            f"the period {words[0]!r} cannot be ordered with {period_text(number)}: use text for "
+            "all of them, or numbers"
+        )
+    return sorted(each)
 
 
 def rows_by_period(time: Any, rows: int) -> list[tuple[Period, Any]]:

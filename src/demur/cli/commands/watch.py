@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 
 from demur._files import check_target, write_atomically
 from demur.cli import ALARM
+from demur.cli.inputs import EngineOptions, engine_options, with_table
 from demur.cli.options import (
     Chance,
     Command,
@@ -28,19 +29,28 @@ from demur.cli.options import (
 )
 from demur.cli.output import STDOUT, Progress, json_option, note, refuse_input
 from demur.cli.printing import Result, ResultTable, Section
-from demur.cli.saved import SavedRule, work_data
+from demur.cli.saved import SavedRule, dask_cluster, work_data
+from demur.core.columns import check_names
 from demur.core.fingerprint import share_text
 from demur.core.models import Bound, Quantity
 from demur.core.program import Number as Value
 from demur.core.source import Work
 from demur.core.wording import formula
 from demur.errors import InvalidInputError, LikelyMistakeWarning
-from demur.sources.tables import column_names
-from demur.watch.files import AuditLabels, FileColumns, FileCounts, count_files, data_files
+from demur.sources.files import hive_columns, is_database_url, is_lake, shown
+from demur.sources.tables import column_names, table_columns
+from demur.watch.files import (
+    AuditLabels,
+    FileColumns,
+    FileCounts,
+    PeriodNames,
+    count_files,
+    data_files,
+)
 from demur.watch.monitor import MEAN_TIME, Watch
 from demur.watch.state import load, locked
 from demur.watch.status import Status, Watched
-from demur.watch.timeline import period_text
+from demur.watch.timeline import in_order_of_time, period_text
 
 _EXAMPLES = """\b
 Examples:
@@ -48,6 +58,8 @@ Examples:
   demur watch rule.json live/day=*/*.parquet --labels audits.csv --on image_id --by day \\
       --state watch.json --report watch.html --prometheus watch.prom
   demur watch rule.json today.csv --max-selective-risk .06 --max-fpr .1 --prior-range .02 .08
+  demur watch rule.json 'live/day=*/*.parquet' --by day --engine duckdb --state watch.json
+  demur watch rule.json postgresql://me@host/db --table live --by day --loss is_wrong
   demur watch rule.json today.csv --state watch.json --reset 'the camera was repaired'
 """
 _column, _expect, _add = option("Columns"), option("What to expect"), option("Output")
@@ -156,6 +168,12 @@ def _columns_options() -> list[Any]:
         named("--label", "True class, which DATA's --prediction is compared with."),
         named("--prediction", "Class that the classifier predicted, in DATA."),
         named("--group", "Group of a row, where the card bounds groups."),
+        _column(
+            "--table",
+            metavar="NAME",
+            help="Table or view of a database, where DATA is a URL such as "
+            "postgresql://host/database or sqlite:///file.db.",
+        ),
     ]
 
 
@@ -175,13 +193,16 @@ def _all_columns(command: Command) -> Command:
 @_add("--reset", metavar="REASON", help="Begin anew before counting; the history is kept.")
 @_add("--report", type=click.Path(), metavar="FILE", help="Write a page, over an older one.")
 @_add("--prometheus", type=click.Path(), metavar="FILE", help="Write metrics; -: standard output.")
+@engine_options("auto and memory: part by part here, in the order of the rows.")
 @json_option()
 def command(
     rule: str,
     data: tuple[str, ...],
     scores: tuple[str, ...],
     labels: str | None,
+    table: str | None,
     expected: ExpectOptions,
+    engine: EngineOptions,
     state: str | None,
     reset: str | None,
     report: str | None,
@@ -191,44 +212,195 @@ def command(
 ) -> None:
     """Follow a saved RULE in use, and say whether it still does what was promised.
 
-    DATA are files with the scores of live rows. Bounds and what scores should look like are those
-    of the rule's card, unless options say otherwise. A period that was counted before is counted
-    anew from the same files, so this may run twice on one day, or be killed: nothing is counted
-    twice or lost. Alarms stay until --reset. Exit code 4: there is an alarm.
+    DATA are files with the scores of live rows, or a table of a database, which counts them
+    itself, as --engine does. Bounds and what scores should look like are those of the rule's card,
+    unless options say otherwise. A period that was counted before is counted anew from the same
+    files or table, so this may run twice on one day, or be killed: nothing is counted twice or
+    lost. Alarms stay until --reset. Exit code 4: there is an alarm.
     """
     _check(state, report, prometheus, as_json, [rule, *data, *([labels] if labels else [])])
     saved = SavedRule.load(rule, scores)
     fresh = expected.watch(saved)
-    files = data_files(data)
-    roles = _roles(saved, columns, files[0], labels)
+    place = LivePlace.of(data, table, engine)
+    place.check(saved, labels, columns["by"])
+    roles = _roles(saved, columns, place.columns, labels)
     audits = None if labels is None else AuditLabels(labels, roles, fresh.setup.max_loss)
     before = _existing(state, fresh, saved, reset)
     if before is None:
         before = fresh
     with Progress("counting rows") as progress:
-        found = count_files(
-            before.setup,
-            files,
-            roles,
-            audits,
-            held=before.waiting,
-            closed=before.timeline.is_closed,
-            advance=progress.advance,
-        )
+        found, work = place.count(before, roles, audits, progress)
     with nullcontext() if state is None else locked(state):
         watch = _existing(state, fresh, saved, reset) or fresh
         closed = _take(watch, found)
         status = watch.status()
         if state is not None:
             watch.save(state)
-    for text in _remarks(found, closed, watch):
+    for text in (*_remarks(found, closed, watch), *place.remarks(watch, found)):
         note(text)
     share = _share_of_tuning_rows(saved, found)
     _write(watch, status, found, report, prometheus, title=os.path.basename(rule))
     if prometheus != STDOUT:
-        _result(watch, status, found, share).show(as_json=as_json)
+        _result(watch, status, found, share, work).show(as_json=as_json)
     if status.alarms:
         raise SystemExit(ALARM)
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlace:
+    """Where the live rows are, and what counts them."""
+
+    paths: tuple[str, ...]
+    """Files, or a single table."""
+    engine: EngineOptions
+    there: bool
+    """Whether they are counted where they are, in groups."""
+
+    @classmethod
+    def of(cls, data: tuple[str, ...], table: str | None, engine: EngineOptions) -> LivePlace:
+        """Find the rows: files, or a table of a database or a lake."""
+        elsewhere = [path for path in data if is_database_url(path) or is_lake(path)]
+        if not elsewhere:
+            if table is not None:
+                _ = with_table(data[0], table)
+            there = engine.engine not in ("auto", "memory")
+            return cls(tuple(data_files(data)), engine, there)
+        if len(data) > 1:
+            raise click.UsageError(
+                f"{shown(elsewhere[0])} is watched by itself: give a command for each table"
+            )
+        path = data[0] if table is None else with_table(data[0], table)
+        if engine.engine == "memory":
+            raise click.UsageError(
+                "--engine memory reads files part by part: leave it out, and the rows are counted "
+                "where they are"
+            )
+        if is_database_url(path) and engine.engine != "auto":
+            raise click.UsageError(
+                f"--engine {engine.engine}: the rows of a database are counted there; leave it out"
+            )
+        return cls((path,), engine, there=True)
+
+    @property
+    def _is_table(self) -> bool:
+        return is_database_url(self.paths[0]) or is_lake(self.paths[0])
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        path = self.paths[0]
+        return table_columns(path) if self._is_table else column_names(path)
+
+    def check(self, saved: SavedRule, labels: str | None, by: str | None) -> None:
+        """Refuse what cannot be counted in groups."""
+        if not self.there:
+            return
+        what = "these rows" if self._is_table else f"--engine {self.engine.engine}"
+        todo = "write them to files" if self._is_table else "leave out --engine"
+        if saved.learned is not None:
+            raise click.UsageError(
+                f"{what}: learned scores are made in memory; {todo}, which are read part by part"
+            )
+        if labels is not None:
+            raise click.UsageError(
+                f"{what}: --labels are matched with rows in their order, which a count in groups "
+                f"does not know; {todo}, or join the labels to the rows and name their columns "
+                "(--loss, --ood), empty where there is no label"
+            )
+        if by is None:
+            raise click.UsageError(f"{what}: --by is needed, the column that names the period")
+
+    def count(
+        self, watch: Watch, roles: FileColumns, audits: AuditLabels | None, progress: Progress
+    ) -> tuple[FileCounts, Work]:
+        """Count the rows, and say what was done for it."""
+        if self.there:
+            return self._count_there(watch, roles, progress)
+        found = count_files(
+            watch.setup,
+            self.paths,
+            roles,
+            audits,
+            held=watch.waiting,
+            closed=watch.timeline.is_closed,
+            advance=progress.advance,
+        )
+        # Files are gone through once, here.
+        return found, Work("memory", passes=1, fetched=found.rows)
+
+    def _count_there(
+        self, watch: Watch, roles: FileColumns, progress: Progress
+    ) -> tuple[FileCounts, Work]:
+        from demur.watch.grouped import count_source
+
+        names = PeriodNames(str(roles.by))
+        self._check_names(roles)
+        if not self._is_table:
+            names = PeriodNames.of_files(self.paths, str(roles.by))
+        with self._opened(roles, progress) as source:
+            found = count_source(watch.setup, source, roles, names)
+        if self._is_table:
+            found.files = {period: list(self.paths) for period in found.counts}
+        held, closed = watch.waiting, watch.timeline.is_closed
+        left = held is not None and held not in found.counts and not closed(held)
+        found.withhold([held] if left and held is not None else [])
+        return found, source.work
+
+    def _check_names(self, roles: FileColumns) -> None:
+        """Refuse columns that are not there, of which engines would speak by other names."""
+        told = [("--by", roles.by), ("--on", roles.on)]
+        hive = [] if self._is_table else hive_columns(self.paths[0])
+        where = "the table" if self._is_table else repr(self.paths[0])
+        asked = [(option, name) for option, name in told if name is not None]
+        check_names(list(dict.fromkeys([*self.columns, *hive])), asked, where)
+
+    @contextmanager
+    def _opened(self, roles: FileColumns, progress: Progress) -> Iterator[Any]:
+        from demur.sources.open import open_source
+
+        classes = roles.label is not None and roles.prediction is not None
+        engine: Any = "duckdb" if self.engine.engine in ("auto", "memory") else self.engine.engine
+        with dask_cluster(engine):
+            source: Any = open_source(
+                self.paths[0] if self._is_table else list(self.paths),
+                roles.scores,
+                loss=None if classes else roles.loss,
+                label=roles.label if classes else None,
+                prediction=roles.prediction if classes else None,
+                ood=roles.ood,
+                group=roles.group,
+                # As every column in use, it is looked at in all files before.
+                key=roles.by,
+                labelled=classes or roles.loss is not None,
+                memory=self.engine.memory,
+                engine=engine,
+                progress=progress.at,
+            )
+            progress.passes_of(source.work, 2)
+            try:
+                yield source
+            finally:
+                if hasattr(source, "close"):
+                    source.close()
+
+    def remarks(self, watch: Watch, found: FileCounts) -> list[str]:
+        """Say what is not as it is where files are read."""
+        if not self.there or not found.rows:
+            return []
+        said = []
+        if found.examined is not None:
+            said.append(
+                f"{found.examined:,} of {found.rows:,} rows were looked at one by one: rows to "
+                "look at, and whether any made the rule, are told of these"
+            )
+        beside = [p for p in found.counts if watch.timeline.parts(p) - {found.part(p)}]
+        if self._is_table and beside:
+            named = ", ".join(map(period_text, beside[:3])) + (" and more" * (len(beside) > 3))
+            said.append(
+                f"periods also counted from elsewhere: {named}; if these are the same rows, they "
+                "count twice: go on with one place, or begin another --state"
+            )
+        return said
 
 
 def _check(
@@ -270,11 +442,10 @@ def _existing(state: str | None, fresh: Watch, saved: SavedRule, reset: str | No
 
 
 def _roles(
-    saved: SavedRule, given: dict[str, str | None], file: str, labels: str | None
+    saved: SavedRule, given: dict[str, str | None], there: list[str], labels: str | None
 ) -> FileColumns:
     """Return the columns: those given, or else of the card where the files have them."""
     known = {} if saved.rule.card is None else saved.rule.card.columns
-    there = column_names(file)
     audited = [] if labels is None else column_names(labels)
     roles = dict(given)
     told = any(given[role] for role in ("loss", "label", "ood"))
@@ -293,7 +464,7 @@ def _roles(
 def _take(watch: Watch, found: FileCounts) -> list[str]:
     """Give the counts to the watch; return the periods that are closed."""
     closed = []
-    for period in sorted(found.counts):
+    for period in in_order_of_time(found.counts):
         if not watch.replace(period, found.part(period), found.counts[period]):
             closed.append(period_text(period))
     watch.waiting = found.waiting
@@ -361,7 +532,8 @@ def _write(
     if report is not None:
         from demur.report.watch_page import watch_page
 
-        write_atomically(report, watch_page(watch, status, title=title, rows=found.examples))
+        page = watch_page(watch, status, title=title, rows=found.examples, of=found.examined)
+        write_atomically(report, page)
         note(f"the page is in {report}")
     if metrics == STDOUT:
         click.echo(status.to_prometheus({"rule": title}), nl=False)
@@ -369,7 +541,7 @@ def _write(
         write_atomically(metrics, status.to_prometheus({"rule": title}))
 
 
-def _result(watch: Watch, status: Status, found: FileCounts, share: float) -> Result:
+def _result(watch: Watch, status: Status, found: FileCounts, share: float, work: Work) -> Result:
     facts = [
         f"Rule: accept when {formula(watch.rule)}.",
         f"{status.rows:,} rows, {status.accepted:,} accepted; latest period "
@@ -402,8 +574,7 @@ def _result(watch: Watch, status: Status, found: FileCounts, share: float) -> Re
         "waiting": held,
         "tuning_rows": share,
         "examples": [asdict(row) for row in found.examples],
-        # Files are gone through once, here.
-        **work_data(Work("memory", passes=1, fetched=found.rows)),
+        **work_data(work),
     }
     return Result([Section(facts, table=table, notes=notes)], status.to_data() | more)
 

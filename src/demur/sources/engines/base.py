@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -55,7 +55,28 @@ from demur.sources.engines.group_sums import (
 from demur.sources.files import FileStamps, Stamps
 from demur.sources.open import Missing, Roles
 
+if TYPE_CHECKING:
+    from demur.sources.engines.sql_rows import SqlRows
+
 _LARGEST = float(np.finfo(np.float64).max)
+
+
+class RowQuestion(Protocol):
+    """What is asked of rows as they are: none is refused or left out, labelled or not."""
+
+    @property
+    def used(self) -> Sequence[tuple[str, str]]:
+        """The columns that are read, with the arguments that name them."""
+
+    @property
+    def enough(self) -> int | None:
+        """So many rows of the answer will do, whichever; None for all."""
+
+    def of_frame(self, frame: Any) -> Any:
+        """Return the answer from a narwhals frame, lazy or not."""
+
+    def of_table(self, rows: SqlRows, available: list[str]) -> str:
+        """Return the query of the answer from the table of a database with these columns."""
 
 
 class BaseSource(ABC):
@@ -106,6 +127,29 @@ class BaseSource(ABC):
         """Return fetched rows, which count."""
         self.work.fetched += len(rows.loss)
         return rows
+
+    def answered(self, question: RowQuestion) -> Table:
+        """Return the answer to a question about rows as they are, in one pass.
+
+        That of a source of many parts may come in parts, which are to be added up.
+        """
+        if self._origin is not None or self._leaves_out:
+            raise InvalidInputError(
+                "source: rows as they are cannot be had of a part of them: give the source that "
+                'it was drawn from, opened without missing="drop"'
+            )
+        return self._answer(question)
+
+    @property
+    def _leaves_out(self) -> bool:
+        """Whether rows that lack a value are left out."""
+        return False
+
+    def _answer(self, question: RowQuestion) -> Table:
+        raise InvalidInputError(
+            "source: its rows are arrays without names: give a frame, files or a table of a "
+            "database"
+        )
 
     @abstractmethod
     def overview(self) -> Overview:
@@ -223,6 +267,13 @@ class LazySource(LabelledSource, ABC):
             f"key: column {name!r} is text, which rows of this engine cannot be drawn by: give a "
             "column of numbers"
         )
+
+    @property
+    def _leaves_out(self) -> bool:
+        return self._standard.missing == "drop"
+
+    def _answer(self, question: RowQuestion) -> Table:
+        return self._collect(question.of_frame(self._frame))
 
     def drawn(self, draw: RowDraw) -> Self:
         """Return the rows that a draw keeps, as a source of their own."""

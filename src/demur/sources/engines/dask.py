@@ -20,7 +20,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from demur.core.bins import Bins
-from demur.core.columns import check_names, floats, frame_columns
+from demur.core.columns import check_names, floats, frame_columns, match_name
 from demur.core.row_draws import RowDraw
 from demur.core.rule import Rule
 from demur.core.source import (
@@ -35,10 +35,16 @@ from demur.core.source import (
 )
 from demur.errors import DemurError, InvalidInputError, MissingExtraError
 from demur.sources.counting import merged_histograms
-from demur.sources.engines.base import LabelledSource, check_tallies, counted_whole
+from demur.sources.engines.base import (
+    LabelledSource,
+    RowQuestion,
+    check_tallies,
+    counted_whole,
+)
 from demur.sources.engines.expressions import StandardRows, Table, known_frame
 from demur.sources.engines.frames import (
     BatchedSource,
+    answer_of,
     labelled_groups,
     standard_rows,
     with_doubles,
@@ -113,6 +119,29 @@ class DaskSource(LabelledSource):
         found = self._compute([*tasks, *self._counting()])
         self._partition_rows[:] = (size for sizes in found[len(tasks) :] for size in sizes)
         return roles, regrouped(found[: len(tasks)], roles)
+
+    @property
+    def _leaves_out(self) -> bool:
+        return self._standard.missing == "drop"
+
+    def _answer(self, question: RowQuestion) -> Table:
+        """Return the answers of the partitions, one after the other."""
+        names = list(self._standard.schema)
+        check_names(names, question.used, "the frame")
+        wanted = [match_name(name, names) for _, name in question.used]
+        parts = [_joined(parts) for parts in self._gathered(wanted)]
+        answer = dask("dask").delayed(_answer, pure=True)
+        shared = dask("dask").delayed(question, pure=True)
+        tasks = [answer(part, shared) for part in parts]
+        if question.enough is None:
+            return _one_table(self._compute(tasks))
+        found: list[Table] = []
+        with self._passing():
+            for start in range(0, len(tasks), _PROBED):
+                found += self._gather(tasks[start : start + _PROBED])
+                if sum(len(next(iter(table.values()))) for table in found) >= question.enough:
+                    break
+        return _one_table(found)
 
     def _keep_set(self, name: str) -> None:
         self._standard = self._standard.with_set(name)
@@ -281,6 +310,14 @@ def _joined(parts: list[Any]) -> Any:
 
 def _lengths(parts: list[Any]) -> list[int]:
     return [len(part) for part in parts]
+
+
+def _answer(frame: Any, question: RowQuestion) -> Table:
+    return answer_of(nw.from_native(frame), question)
+
+
+def _one_table(parts: Sequence[Table]) -> Table:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _look(frame: Any, standard: StandardRows) -> Table:

@@ -40,7 +40,12 @@ from demur.core.source import (
     unknown_set,
 )
 from demur.errors import InvalidInputError
-from demur.sources.engines.base import BatchCounting, LabelledSource, ScannedSource
+from demur.sources.engines.base import (
+    BatchCounting,
+    LabelledSource,
+    RowQuestion,
+    ScannedSource,
+)
 from demur.sources.engines.expressions import (
     KEY,
     StandardRows,
@@ -230,6 +235,13 @@ class FrameSource(LabelledSource, BatchedSource):
         other._sides = other._overview.sides
         return other
 
+    @property
+    def _leaves_out(self) -> bool:
+        return self._standard.missing == "drop"
+
+    def _answer(self, question: RowQuestion) -> Table:
+        return answer_of(self._frame, question)
+
     def _look(self) -> tuple[Roles, Table]:
         return self._standard.roles, labelled_groups(self._frame, self._standard)
 
@@ -253,6 +265,11 @@ def with_doubles(frame: Any, roles: Roles) -> Any:
     """
     told = [*roles.numeric()]
     told += [(role, name) for role, name in roles.used() if role in ("ood", "key")]
+    return with_numbers(frame, told)
+
+
+def with_numbers(frame: Any, told: Sequence[tuple[str, str]]) -> Any:
+    """Return a frame in memory with these columns, where they are numbers, as such doubles."""
     changed = []
     for argument, asked in told:
         name = match_name(asked, frame.columns)
@@ -312,6 +329,21 @@ def standard_rows(
     rows = standard.rows(frame, sides, by=by)
     held = standard.fetched(columns_of(rows.drop("by") if by is not None else rows))
     return held, None if by is None else _with_none(rows["by"])
+
+
+def answer_of(frame: Any, question: RowQuestion) -> Table:
+    """Return the answer of a narwhals frame in memory: numbers as such, other values as objects."""
+    found = question.of_frame(with_numbers(frame, question.used))
+    return {
+        name: found[name].to_numpy() if found[name].dtype.is_numeric() else _listed(found[name])
+        for name in found.columns
+    }
+
+
+def _listed(series: Any) -> Any:
+    values = np.empty(len(series), object)
+    values[:] = _with_none(series)
+    return values
 
 
 def columns_of(frame: Any) -> Table:

@@ -38,7 +38,13 @@ from demur.core.source import (
 )
 from demur.errors import InvalidInputError
 from demur.sources.engines import sql_rows as sql
-from demur.sources.engines.base import LabelledSource, StripAxis, check_tallies, counted_whole
+from demur.sources.engines.base import (
+    LabelledSource,
+    RowQuestion,
+    StripAxis,
+    check_tallies,
+    counted_whole,
+)
 from demur.sources.engines.connections import Database
 from demur.sources.engines.expressions import Table, matched
 from demur.sources.engines.group_sums import (
@@ -107,16 +113,13 @@ class SqlSource(LabelledSource):
         self.drawn_by_key = roles.key is not None
         self._database = database
         self._table = table_name(table, folds=DIALECTS[database.dialect].folds)
-        self._names, told = _columns(database, self._table, table)
+        self._names, self._told = _columns(database, self._table, table)
         self.place = f"the table {table}"
         if self.engine == "postgres":
             _refuse_rounded_text(database)
         check_names(self._names, roles.used(), f"the table {table}")
         roles = matched(roles, self._names)
-        used = list(dict.fromkeys(name for _, name in roles.used()))
-        kinds = {name: kind_of(kind) for name, kind in self._types(used, told).items()}
-        # Where nothing but missing values is stored, no row is in a set.
-        kinds = {n: kind or ("text" if n == roles.ood else "whole") for n, kind in kinds.items()}
+        kinds = self._kinds([name for _, name in roles.used()], roles.ood)
         _check_kinds(roles, kinds)
         own = DIALECTS[database.dialect]
         self._rows = SqlRows(self._table, roles, kinds, missing, own.number, own.fence)
@@ -133,6 +136,24 @@ class SqlSource(LabelledSource):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _kinds(self, names: Sequence[str], ood: str | None) -> dict[str, str]:
+        """Return what columns hold."""
+        types = self._types(list(dict.fromkeys(names)), self._told)
+        kinds = {name: kind_of(kind) for name, kind in types.items()}
+        # Where nothing but missing values is stored, no row is in a set.
+        return {n: kind or ("text" if n == ood else "whole") for n, kind in kinds.items()}
+
+    @property
+    def _leaves_out(self) -> bool:
+        return self._rows.missing == "drop"
+
+    def _answer(self, question: RowQuestion) -> Table:
+        check_names(self._names, question.used, "the table")
+        named = {role: match_name(name, self._names) for role, name in question.used}
+        wanted = dict.fromkeys(match_name(name, self._names) for _, name in question.used)
+        kinds = self._kinds(list(wanted), named.get("ood"))
+        return self._pass(question.of_table(replace(self._rows, kinds=kinds), self._names))
 
     def _types(self, names: Sequence[str], told: Mapping[str, str]) -> dict[str, str]:
         """Return the types of columns, as the database calls them."""

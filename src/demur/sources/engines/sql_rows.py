@@ -190,6 +190,45 @@ class SqlRows:
         where = f" WHERE {_CHANCE} < {double(share)}" if share < 1 else ""
         return select(columns, f"SELECT * FROM {self.table}{where}")
 
+    def unjudged(self, more: Mapping[str, str]) -> str:
+        """Return a query of all rows as they are: scores, "lost", "mark", "member" and `more`.
+
+        "lost" is NULL where no loss is told; a prediction that is missing is wrong. "mark" is the
+        name of a set, or 0, 1, 2 for another number, -1 for none.
+        """
+        roles = self.roles
+        columns = {s: self._double(n) for s, n in zip(self.scores, roles.scores, strict=True)}
+        columns["lost"] = self._told_loss() if roles.labelled else "CAST(NULL AS DOUBLE)"
+        if roles.ood is not None and self.has_flag:
+            flag = self._double(roles.ood)
+            cases = f"WHEN {flag} = {double(0)} THEN 0 WHEN {flag} = {double(1)} THEN 1"
+            columns["mark"] = f"CASE WHEN {flag} IS NULL THEN -1 {cases} ELSE 2 END"
+        elif roles.ood is not None:
+            name = f"CAST({quoted(roles.ood)} AS VARCHAR)"
+            columns["mark"] = f"COALESCE({name}, {literal(NO_FLAG)})"
+        if roles.group is not None:
+            columns["member"] = self._group()
+        columns |= {standard: self._plain(name) for standard, name in more.items()}
+        return select(columns, f"SELECT * FROM {self.table}") + self.fence
+
+    def _plain(self, name: str) -> str:
+        """Return a number or flag as a double, any other value as it is."""
+        is_number = self.kinds[name] in ("flag", "whole", "real")
+        return self._double(name) if is_number else quoted(name)
+
+    def _told_loss(self) -> str:
+        """Return the loss of a row, NULL where there is none, or no label."""
+        roles = self.roles
+        if roles.label is None or roles.prediction is None:
+            return self._loss()
+        label, prediction = (
+            f"{quoted(name)} IS NULL"
+            + (f" OR TRIM({quoted(name)}) = ''" if self.kinds[name] == "text" else "")
+            for name in (roles.label, roles.prediction)
+        )
+        unknown = f"WHEN {label} THEN NULL WHEN {prediction} THEN {double(1)}"
+        return f"CASE {unknown} ELSE {self._loss()} END"
+
     @property
     def _hashed(self) -> list[str]:
         """What rows are drawn by, as doubles: their key, or else their scores as they are."""
