@@ -33,9 +33,22 @@ class Slabs:
             return numpy_engine.search(*arguments, **options)
 
 
+class RankedSlabs(Slabs):
+    """The same, as if scores spanned decades."""
+
+    @staticmethod
+    def search(*arguments, **options):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(branch_and_bound, "is_even", lambda tree, chart: False)
+            patch.setattr(slabs, "_FEW_RANKED", 12)
+            patch.setattr(slabs, "_THIN_RANKED", 2)
+            return Slabs.search(*arguments, **options)
+
+
 ENGINES = [
     pytest.param(numpy_engine, id="numpy"),
     pytest.param(Slabs, id="numpy-slabs"),
+    pytest.param(RankedSlabs, id="numpy-ranked"),
     pytest.param(
         compiled,
         id="compiled",

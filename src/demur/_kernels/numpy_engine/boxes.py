@@ -275,20 +275,22 @@ def _largest_sizes(chart: Chart, items: _Ints, start: _Ints) -> _Floats:
 
 def at_most(u: _Floats, w: _Floats, t: _Floats, v: _Floats) -> _Bools:
     """Return where ``u + t*w <= v``, exactly."""
-    product, product_rest = _product(t, w)
-    difference, difference_rest = _difference(v, u)
-    # Both are rounded sums plus the rest, so the rounded sums decide unless they are equal.
-    equal = (product == difference) & (product_rest <= difference_rest)
-    return np.asarray((product < difference) | equal)
+    product, difference = t * w, v - u
+    found = product < difference
+    # Both are rounded sums plus a rest, so the rounded sums decide unless they are equal.
+    equal = np.flatnonzero(product == difference)
+    if len(equal):
+        t, w, v, u = (values.take(equal) for values in (t, w, v, u))
+        found[equal] = _product_rest(t, w) <= _difference_rest(v, u)
+    return np.asarray(found)
 
 
-def _product(a: _Floats, b: _Floats) -> tuple[_Floats, _Floats]:
-    """Return a*b rounded, and what rounding lost."""
+def _product_rest(a: _Floats, b: _Floats) -> _Floats:
+    """Return what rounding loses of a*b."""
     product = a * b
     a_high, a_low = _halves(a)
     b_high, b_low = _halves(b)
-    rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-    return product, rest
+    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
 def _halves(a: _Floats) -> tuple[_Floats, _Floats]:
@@ -297,8 +299,8 @@ def _halves(a: _Floats) -> tuple[_Floats, _Floats]:
     return high, a - high
 
 
-def _difference(a: _Floats, b: _Floats) -> tuple[_Floats, _Floats]:
-    """Return a-b rounded, and what rounding lost."""
+def _difference_rest(a: _Floats, b: _Floats) -> _Floats:
+    """Return what rounding loses of a-b."""
     difference = a - b
     gone = difference - a
-    return difference, (a - (difference - gone)) - (b + gone)
+    return (a - (difference - gone)) - (b + gone)

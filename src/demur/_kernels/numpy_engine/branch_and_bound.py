@@ -26,7 +26,7 @@ from demur._kernels.numpy_engine.boxes import (
     join,
     take,
 )
-from demur._kernels.numpy_engine.incumbent import Incumbent, first_look
+from demur._kernels.numpy_engine.incumbent import CloserLook, Incumbent, first_look
 from demur._kernels.numpy_engine.slabs import Kinds, SlabSearch, is_even
 from demur._kernels.numpy_engine.splitting import divide, gather
 from demur._kernels.numpy_engine.strips import cells_inside, cells_on_line
@@ -96,6 +96,7 @@ class _Search:
         self.tree = tree
         self.problem = incumbent.problem
         self.incumbent = incumbent
+        self.probe = CloserLook(tree, incumbent.problem, incumbent)
         self.gap = gap
         self.start = start
         self.budget = np.inf if budget is None else budget
@@ -173,16 +174,17 @@ class _Search:
         """
         if self.kinds is None:
             self.kinds = Kinds.of(self.tree, self.cheap, self.problem)
-        slabs = SlabSearch(self.tree, chart, self.kinds, self.judged, box, even=self.even)
+        parts = self.tree, chart, self.kinds, self.judged, self.probe, box
+        slabs = SlabSearch(*parts, even=self.even)
         waiting: list[Zone] = []
         while slabs and self.boxes < self.budget:
-            self.boxes += 1
-            zone = slabs.step()
-            if zone is not None:
-                waiting.append(zone)
-            if len(waiting) == self.together:
-                self.explore(chart, self.boxes_of(chart, waiting))
-                waiting, self.together = [], min(2 * self.together, _TOGETHER)
+            number, zones = slabs.step(self.budget - self.boxes)
+            self.boxes += number
+            waiting += zones
+            while len(waiting) >= self.together:
+                some, waiting = waiting[: self.together], waiting[self.together :]
+                self.explore(chart, self.boxes_of(chart, some))
+                self.together = min(2 * self.together, _TOGETHER)
         if waiting:
             self.explore(chart, self.boxes_of(chart, waiting))
         self.exhausted |= bool(slabs)

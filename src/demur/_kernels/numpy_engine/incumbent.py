@@ -33,6 +33,10 @@ _DIRECTIONS = 16
 _TRIED = 2
 # Part of the nodes on either side of the coarse threshold that the second look covers.
 _WINDOW = 0.02
+# What is met in passing is looked at closely if it is better by so much, relatively, and until
+# that was in vain for so many times: float64 may not hold what it seems to find.
+_GAIN = 1e-12
+_MISSES = 16
 
 
 class HalfPlane(NamedTuple):
@@ -193,6 +197,37 @@ def first_look(
     found.sort(key=lambda row: row[0])
     for _, chart, t, low, high in found[:_TRIED]:
         _look_closely(tree, chart, problem, incumbent, (t, low, high), cheap)
+
+
+class CloserLook:
+    """Looks closely where masses that are met in passing are better than the best known."""
+
+    def __init__(self, tree: Tree, problem: Problem, incumbent: Incumbent) -> None:
+        self._tree = tree
+        self._problem = problem
+        self._incumbent = incumbent
+        self._misses = 0
+
+    def best(self, mass: _Floats) -> int | None:
+        """Return which of some masses, by rows of the tree, is better by most, if any is."""
+        best, problem = self._incumbent.best, self._problem
+        if self._misses > _MISSES:
+            return None
+        limit = np.inf if best is None else best.value - _GAIN * abs(best.value)
+        better = np.flatnonzero(worth(problem, mass, limit))
+        if len(better) == 0:
+            return None
+        mass = mass.take(better, axis=1)
+        value = problem.value(mass[ID], mass[LOSS], mass[problem.sets].sum(axis=0))
+        return int(better[value.argmin()])
+
+    def look(self, chart: Chart, window: tuple[float, float, float]) -> None:
+        """Offer the cells of one direction between two thresholds."""
+        before = self._incumbent.best
+        tree, problem = self._tree, self._problem
+        cheap = Cheap(tree.mass[0], tree.mass[0], Prices(0.0, 0.0), problem.counted)
+        _look_closely(tree, chart, problem, self._incumbent, window, cheap)
+        self._misses += self._incumbent.best is before
 
 
 def _places_in(chart: Chart, tree: Tree, start: _Floats | None) -> list[float]:

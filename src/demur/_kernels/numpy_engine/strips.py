@@ -111,6 +111,9 @@ class Places(NamedTuple):
 
 def place(chart: Chart, slabs: Slabs, items: _Ints, slab: _Ints) -> Places:
     """Find the strips that items cross in the slab of each."""
+    if slabs.exact.all() and (slabs.strips == 1).all():
+        first, stop = _place_exactly(chart, slabs, items, slab)
+        return Places(items, slab, np.minimum(first, stop), stop)
     first, stop = _place(chart, slabs, items, slab, 1.0)
     if slabs.exact.any():
         rows = np.flatnonzero(slabs.exact.take(slab))
