@@ -19,6 +19,9 @@ plain = dm.Sample([0.1, 0.2], [0, 1], {"svhn": [0.5, 0.6], "dtd": [0.7]}, id_wei
 pairs = dm.Sample(
     [[0.1, 0.2], [0.3, 0.4]], [False, True], {"svhn": np.zeros((3, 2))}, score_names=["a", "b"]
 )
+columns = {"a": [0.1, 0.3], "b": [0.2, 0.4]}
+named = dm.Sample(columns, [0, 1], {"svhn": {"a": [0.5], "b": [0.6]}})
+assert_type(dm.tune(named, dm.TprFprModel(0.5, 0.5)), dm.Tuning)
 tuned = dm.tune(dm.prepare(pairs), dm.TprFprModel(0.5, 0.5))
 assert_type(tuned, dm.Tuning)
 assert_type(dm.prepare(pairs), dm.Prepared)

@@ -48,8 +48,8 @@ class Sample:
     id_weight, ood_weight
         Optional non-negative weights; for named OOD sets a dict with the same names.
     score_names
-        Names of the score columns, carried into the tuned rule. Data frames are read by them, or
-        bring them.
+        Names of the score columns, carried into the tuned rule. Data frames and dicts of columns
+        are read by them, or bring them.
     confidence
         Which of the columns are confidences: higher means *less* doubt.
     id_group
@@ -78,9 +78,9 @@ class Sample:
 
     def __init__(
         self,
-        id_scores: ArrayLike,
+        id_scores: ArrayLike | Mapping[str, ArrayLike],
         id_loss: ArrayLike,
-        ood_scores: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        ood_scores: ArrayLike | Mapping[str, ArrayLike | Mapping[str, ArrayLike]] | None = None,
         id_weight: ArrayLike | None = None,
         ood_weight: ArrayLike | Mapping[str, ArrayLike] | None = None,
         score_names: Sequence[str] | None = None,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,6 +48,7 @@ from demur.cli.printing import (
 )
 from demur.cli.resampling import PerId, per_id_option, refuse_repeated_ids, tune_promised
 from demur.cli.streamed import (
+    BroughtRows,
     StreamTuning,
     added_work,
     bring_rows,
@@ -68,7 +70,7 @@ from demur.cli.tuning_options import (
 from demur.core.card import point_data
 from demur.core.models import RejectionModel
 from demur.core.program import Number as Bound
-from demur.core.rates import OperatingPoint, evaluate
+from demur.core.rates import evaluate
 from demur.core.rule import BoxRule, Rule, rule_data
 from demur.core.sample import Sample
 from demur.core.source import FRONTIER_ROW_BYTES
@@ -139,22 +141,7 @@ Examples:
     help="Write counts from which demur retune tunes for other bounds or priors without the rows.",
 )
 @output_options("Write the rule to this JSON file.")
-def command(
-    data: DataOptions,
-    scores: tuple[str, ...],
-    confidence: tuple[str, ...],
-    model: ModelOptions,
-    search: SearchOptions,
-    learn: str | None,
-    split: HoldoutOptions,
-    engine: EngineOptions,
-    guarantee: Bound | None,
-    per_id: PerId | None,
-    max_loss: Bound | None,
-    report: str | None,
-    counts: str | None,
-    out: OutputOptions,
-) -> None:
+def command(**options: Any) -> None:
     """Find the best accept/reject rule for the rows of DATA.
 
     DATA is a .csv, .parquet, .arrow, .feather or .npz file with one row per input; or many
@@ -164,137 +151,202 @@ def command(
     minimises the selective risk (mean loss of accepted ID rows) under the bounds, or the
     expected cost. Exit code 3: no rule meets the bounds; the message says what is possible.
     """
-    asked = model.model_for(has_ood=data.has_ood)
-    _check_shape(search, {"--counts": counts, "--learn": learn})
-    out.check({"--report": report, "--counts": counts}, inputs=data.inputs)
-    if learn is not None:
-        _check_learn(engine.streams(data), counts)
-    if per_id is not None and guarantee is None:
-        raise click.UsageError("--per-id is about --guarantee")
+    request = _Request(**options)
+    request.check()
     work: Mapping[str, Any] = {}
-    brought = None
-    paged = report is not None and all(one is None for one in (learn, per_id, counts, guarantee))
-    row_bytes = PAGE_ROW_BYTES if paged else FRONTIER_ROW_BYTES if counts else ROW_BYTES
-    if engine.streams(data, row_bytes=row_bytes):
-        refuse_in_stream({"--per-id": per_id})
-        counted: Mapping[str, Any] = {}
-        if counts is not None:
-            table, counted = count_stream(engine, data, scores, confidence, search, split)
-            _save_counts(table, data, split.group, counts)
-        if guarantee is None:
-            with infeasible_as_json(out.as_json):
-                found = tune_stream(engine, data, scores, confidence, asked, model, search, split)
-            fresh = {kind: point for kind, (point, _) in found.points.items() if kind == "held out"}
-            rule = _described(found.tuned.rule, data, split.group, fresh)
-            if report is not None:
-                _page_of_stream(engine, data, scores, confidence, search, split, found, report)
-            work = added_work(counted, found.work)
-            _finish(replace(found.tuned, rule=rule), found.points, out, rule.to_json, work)
+    if request.engine.streams(request.data, row_bytes=request.row_bytes):
+        brought = _from_stream(request)
+        if brought is None:
             return
-        brought = bring_rows(
-            *(engine, data, scores, confidence, split), what="the promise", promised=True
-        )
-        rows, work = brought.rows, added_work(counted, brought.work)
-        split = replace(split, group=None)
+        # Rows that were brought have been held out already.
+        request = replace(request, split=replace(request.split, group=None))
+        given, work = _tuning_rows(request, brought.rows, brought.held), brought.work
     else:
-        rows = read_rows(
-            data,
-            [scores] if scores else [],
-            confidence=confidence,
-            group=split.group,
-            many=learn is not None,
-        )
-        if guarantee is not None:
-            refuse_repeated_ids(rows, split.group, per_id)
-    held = None if brought is None else brought.held
-    given = _tuning_rows(rows, held, asked, model, split, learn, apart=guarantee is not None)
-    train, test = given.train, given.test
-    if counts is not None and brought is None:
-        with Progress("counting"):
-            table = _counts(train, search)
-        _save_counts(table, data, split.group, counts)
-    promised = None
-    if guarantee is not None:
-        promised = tune_promised(
-            *(train, asked, guarantee),
-            search=search,
-            seed=split.seed,
-            max_loss=max_loss,
-            groups=given.ids,
-        )
-        if report is None:
-            _finish_promised(promised, data, split.group, given, model.prior, out, work)
-            return
-    unmet = None
-    if report is None:
-        label = f"tuning on {train.n_id + train.n_ood:,} rows"
-        with Progress(label), infeasible_as_json(out.as_json):
-            tuned = tune(
-                train,
-                asked,
-                directions=search.directions,
-                search=search.search,
-                ood=search.fpr_of,
-                shape=search.shape,
-            )
+        given = _tuning_rows(request, _rows(request), None)
+        if request.counts is not None:
+            with Progress("counting"):
+                table = _counts(given.train, request.search)
+            _save_counts(request, table)
+    if request.guarantee is None:
+        _tune(request, given, work)
     else:
-        from demur.report.promises import PromiseEvidence
+        _promise_rule(request, given, request.guarantee, work)
 
-        tuned, unmet = tune_or_nearest(train, asked, search, as_json=out.as_json)
-        contents = PageContents(
-            title=page_title(data),
-            max_loss=max_loss,
-            evidence=PromiseEvidence(guaranteed=promised),
-            command=command_line(data, given.names, confidence, split, learn),
-            ids=given.ids,
-            held_out_ids=given.test_ids,
-            rule=None
-            if promised is None or isinstance(promised, InfeasibleError)
-            else promised.rule,
-            unmet=unmet,
-            learned=given.learned,
-        )
-        write_page(train, test, tuned, search=search, contents=contents, path=report)
-        note(f"the report is in {report}")
-    if promised is not None:
-        _finish_promised(promised, data, split.group, given, model.prior, out, work)
-        return
+
+@dataclass(frozen=True)
+class _Request:
+    """All that was asked for."""
+
+    data: DataOptions
+    scores: tuple[str, ...]
+    confidence: tuple[str, ...]
+    model: ModelOptions
+    search: SearchOptions
+    learn: str | None
+    split: HoldoutOptions
+    engine: EngineOptions
+    guarantee: Bound | None
+    per_id: PerId | None
+    max_loss: Bound | None
+    report: str | None
+    counts: str | None
+    out: OutputOptions
+
+    @cached_property
+    def asked(self) -> RejectionModel:
+        """The model that the options stand for."""
+        return self.model.model_for(has_ood=self.data.has_ood)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a row takes in memory, with what is made of it."""
+        others = self.learn, self.per_id, self.counts, self.guarantee
+        if self.report is not None and all(one is None for one in others):
+            return PAGE_ROW_BYTES
+        return FRONTIER_ROW_BYTES if self.counts else ROW_BYTES
+
+    def check(self) -> None:
+        """Refuse options that do not go together, before anything is read."""
+        _ = self.asked  # Bounds that make no model are told first.
+        _check_shape(self.search, {"--counts": self.counts, "--learn": self.learn})
+        written = {"--report": self.report, "--counts": self.counts}
+        self.out.check(written, inputs=self.data.inputs)
+        if self.learn is not None:
+            _check_learn(self.engine.streams(self.data), self.counts)
+        if self.per_id is not None and self.guarantee is None:
+            raise click.UsageError("--per-id is about --guarantee")
+
+
+def _rows(request: _Request) -> ScoreTable:
+    """Read the rows into memory."""
+    rows = read_rows(
+        request.data,
+        [request.scores] if request.scores else [],
+        confidence=request.confidence,
+        group=request.split.group,
+        many=request.learn is not None,
+    )
+    if request.guarantee is not None:
+        refuse_repeated_ids(rows, request.split.group, request.per_id)
+    return rows
+
+
+def _from_stream(request: _Request) -> BroughtRows | None:
+    """Tune where the rows are, and be done; or bring the rows that a promise needs."""
+    refuse_in_stream({"--per-id": request.per_id})
+    named = request.engine, request.data, request.scores, request.confidence
+    counted: Mapping[str, Any] = {}
+    if request.counts is not None:
+        table, counted = count_stream(*named, request.search, request.split)
+        _save_counts(request, table)
+    if request.guarantee is not None:
+        brought = bring_rows(*named, request.split, what="the promise", promised=True)
+        return replace(brought, work=added_work(counted, brought.work))
+    with infeasible_as_json(request.out.as_json):
+        found = tune_stream(*named, request.asked, request.model, request.search, request.split)
+    rule = _described(found.tuned.rule, request, found.points)
+    if request.report is not None:
+        _page_of_stream(request, found, request.report)
+    work = added_work(counted, found.work)
+    _finish(replace(found.tuned, rule=rule), found.points, request.out, rule.to_json, work)
+    return None
+
+
+def _tune(request: _Request, given: TuningRows, work: Mapping[str, Any]) -> None:
+    """Tune on rows in memory, with a page if one is asked for."""
+    if request.report is None:
+        tuned, unmet = _tuned(request, given.train), None
+    else:
+        tuned, unmet = _tuned_with_page(request, given, None, request.report)
     if unmet is not None:
-        with infeasible_as_json(out.as_json):
+        with infeasible_as_json(request.out.as_json):
             raise unmet
-    samples = {"tuned on": train} | ({} if test is None else {"held out": test})
+    samples = {"tuned on": given.train} | ({} if given.test is None else {"held out": given.test})
+    asked, prior = request.asked, request.model.prior
     points: Points = {
-        title: (evaluate(tuned.rule, sample, model=asked, ood_prior=model.prior), sample)
+        title: (evaluate(tuned.rule, sample, model=asked, ood_prior=prior), sample)
         for title, sample in samples.items()
     }
-    fresh = {kind: point for kind, (point, _) in points.items() if kind == "held out"}
-    rule = _described(tuned.rule, data, split.group, fresh)
+    rule = _described(tuned.rule, request, points)
     _tell_learned(given)
-    _finish(replace(tuned, rule=rule), points, out, lambda: given.file(rule), given.described())
+    more = {**work, **given.described()}
+    _finish(replace(tuned, rule=rule), points, request.out, lambda: given.file(rule), more)
 
 
-def _page_of_stream(
-    engine: EngineOptions,
-    data: DataOptions,
-    scores: tuple[str, ...],
-    confidence: tuple[str, ...],
-    search: SearchOptions,
-    split: HoldoutOptions,
-    found: StreamTuning,
+def _tuned(request: _Request, train: Sample) -> Tuning:
+    """Return the best rule for the rows to tune on."""
+    search = request.search
+    label = f"tuning on {train.n_id + train.n_ood:,} rows"
+    with Progress(label), infeasible_as_json(request.out.as_json):
+        return tune(
+            train,
+            request.asked,
+            directions=search.directions,
+            search=search.search,
+            ood=search.fpr_of,
+            shape=search.shape,
+        )
+
+
+def _tuned_with_page(
+    request: _Request,
+    given: TuningRows,
+    promised: CertifiedTuning | InfeasibleError | None,
     path: str,
-) -> None:
-    """Write the page about a rule tuned on all rows, from those that memory holds."""
-    brought, whole = page_rows(engine, data, scores, confidence, split, found)
-    rows, held = brought.rows, brought.held
-    train, test = rows.split(scores, held)
-    near, _ = tune_or_nearest(train, found.tuned.model, search, as_json=False)
+) -> tuple[Tuning, InfeasibleError | None]:
+    """Write the page; return its rule and why that is only near the bounds, if it is."""
+    from demur.report.promises import PromiseEvidence
+
+    search, as_json = request.search, request.out.as_json
+    tuned, unmet = tune_or_nearest(given.train, request.asked, search, as_json=as_json)
+    proven = None if isinstance(promised, InfeasibleError) else promised
     contents = PageContents(
-        title=page_title(data),
-        command=command_line(data, scores, confidence, split),
+        title=page_title(request.data),
+        max_loss=request.max_loss,
+        evidence=PromiseEvidence(guaranteed=promised),
+        command=command_line(
+            request.data, given.names, request.confidence, request.split, request.learn
+        ),
+        ids=given.ids,
+        held_out_ids=given.test_ids,
+        rule=None if proven is None else proven.rule,
+        unmet=unmet,
+        learned=given.learned,
+    )
+    write_page(given.train, given.test, tuned, search=search, contents=contents, path=path)
+    note(f"the report is in {path}")
+    return tuned, unmet
+
+
+def _promise_rule(
+    request: _Request, given: TuningRows, guarantee: Bound, work: Mapping[str, Any]
+) -> None:
+    """Find a rule whose bounds are proven, with a page if one is asked for."""
+    promised = tune_promised(
+        *(given.train, request.asked, guarantee),
+        search=request.search,
+        seed=request.split.seed,
+        max_loss=request.max_loss,
+        groups=given.ids,
+    )
+    if request.report is not None:
+        _tuned_with_page(request, given, promised, request.report)
+    _finish_promised(promised, request, given, work)
+
+
+def _page_of_stream(request: _Request, found: StreamTuning, path: str) -> None:
+    """Write the page about a rule tuned on all rows, from those that memory holds."""
+    named = request.data, request.scores, request.confidence, request.split
+    brought, whole = page_rows(request.engine, *named, found)
+    train, test = brought.rows.split(request.scores, brought.held)
+    near, _ = tune_or_nearest(train, found.tuned.model, request.search, as_json=False)
+    contents = PageContents(
+        title=page_title(request.data),
+        command=command_line(*named),
         rule=found.tuned.rule,
         whole=whole,
     )
-    write_page(train, test, near, search=search, contents=contents, path=path)
+    write_page(train, test, near, search=request.search, contents=contents, path=path)
     note(f"the report is in {path}")
 
 
@@ -316,24 +368,18 @@ def _check_learn(streams: bool, counts: str | None) -> None:
         )
 
 
-def _tuning_rows(
-    rows: ScoreTable,
-    held: BoolArray | None,
-    asked: RejectionModel,
-    model: ModelOptions,
-    split: HoldoutOptions,
-    learn: str | None,
-    *,
-    apart: bool,
-) -> TuningRows:
-    """Return the rows to tune on and those held out; with `apart` for scores learned on others."""
+def _tuning_rows(request: _Request, rows: ScoreTable, held: BoolArray | None) -> TuningRows:
+    """Return the rows to tune on and those held out; `held` tells which, if that is known."""
+    split, learn = request.split, request.learn
     names = rows.tuned_scores if learn is None else rows.scores[0]
     with Progress("sorting out the rows"):
         whole = rows.raw_sample(names)
-        model.check_ood(whole.n_ood, rows.options.ood)
+        request.model.check_ood(whole.n_ood, rows.options.ood)
         held = split.held(rows) if held is None else held
     if learn is not None:
-        return learned_rows(rows, held, split, learn, asked, apart=apart)
+        # What is proven is proven on rows that the scores are not learned on.
+        apart = request.guarantee is not None
+        return learned_rows(rows, held, split, learn, request.asked, apart=apart)
     train, test = (whole, None) if held is None else rows.split(names, held)
     ids = rows.ids(split.group, held)
     return TuningRows(
@@ -353,10 +399,10 @@ def _counts(sample: Sample, search: SearchOptions) -> OperatingTable:
     return operating_table(sample, directions=search.allowed, search=search.search)
 
 
-def _save_counts(table: OperatingTable, data: DataOptions, group: str | None, path: str) -> None:
+def _save_counts(request: _Request, table: OperatingTable) -> None:
     """Save operating points, with rules for the columns as they are."""
-    card = None if table.card is None else table.card.with_entries(**_read_columns(data, group))
-    save_file(path, replace(table, card=card).save, "the counts are")
+    card = None if table.card is None else table.card.with_entries(**_read_columns(request))
+    save_file(request.counts, replace(table, card=card).save, "the counts are")
 
 
 def _finish(
@@ -423,23 +469,21 @@ def _place(out: OutputOptions) -> list[str]:
 
 def _finish_promised(
     promised: CertifiedTuning | InfeasibleError,
-    data: DataOptions,
-    group: str | None,
+    request: _Request,
     given: TuningRows,
-    prior: Bound | None,
-    out: OutputOptions,
     work: Mapping[str, Any],
 ) -> None:
     """Save the rule for the columns as they are, and print its promise; raise if there is none."""
+    out = request.out
     with infeasible_as_json(out.as_json):
         if isinstance(promised, InfeasibleError):
             raise promised
     points: Points = {}
     if given.test is not None:
+        prior = request.model.prior
         fresh = evaluate(promised.rule, given.test, model=promised.model, ood_prior=prior)
         points = {"held out": (fresh, given.test)}
-    seen = {kind: point for kind, (point, _) in points.items()}
-    rule = _described(promised.rule, data, group, seen)
+    rule = _described(promised.rule, request, points)
     out.save(lambda: given.file(rule))
     _tell_learned(given, "tuned and proven on the rows that these are not learned on")
     result = _promised_result(replace(promised, rule=rule), points, out)
@@ -490,25 +534,20 @@ def _promise(promised: CertifiedTuning) -> str:
     return ", and ".join(said)
 
 
-def _read_columns(data: DataOptions, group: str | None) -> dict[str, Any]:
+def _read_columns(request: _Request) -> dict[str, Any]:
     """Return the entries of a card that tell how the rows were read."""
-    entries: dict[str, Any] = {"columns": data.roles(group)}
+    data = request.data
+    entries: dict[str, Any] = {"columns": data.roles(request.split.group)}
     if data.label and data.loss_function != "zero_one":
         entries["loss_function"] = data.loss_function
     return entries
 
 
-def _described(
-    rule: Rule,
-    data: DataOptions,
-    group: str | None,
-    points: dict[str, OperatingPoint],
-) -> Rule:
-    """Return a rule whose card also says which columns were read, and what was seen."""
-    known = rule.card
-    if known is None:
+def _described(rule: Rule, request: _Request, points: Points) -> Rule:
+    """Return a rule whose card also says which columns were read, and what was held out."""
+    if rule.card is None:
         return rule
-    known = known.with_entries(**_read_columns(data, group))
-    for kind, point in points.items():
-        known = known.with_point(kind, point_data(point))  # type: ignore[arg-type]
+    known = rule.card.with_entries(**_read_columns(request))
+    if "held out" in points:
+        known = known.with_point("held out", point_data(points["held out"][0]))
     return replace(rule, card=known)
