@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -247,10 +247,7 @@ def frontier(
         return _of_source(source, tprs, fprs, directions, search, ood)
     prepared = as_prepared(source, ood)
     totals = prepared.points.totals
-    levels = Levels(
-        np.array([TprFprModel(a).program(totals).min_id for a in tprs]),
-        np.array([TprFprModel(0, b).program(totals).max_ood for b in fprs]).T,
-    )
+    levels = _levels(tprs, fprs, totals)
     allowed = DIRECTION_SETS[str(directions)]
     if isinstance(search, Grid) and prepared.sample.n_scores == 2:
         swept = grid_directions(allowed, search.angles)
@@ -455,6 +452,14 @@ def best_settled(prepared: Prepared, allowed: DirectionSet, levels: Levels) -> B
         return _one_by_one(prepared, allowed, levels)
     best, unresolved = prepared.all_bounds_settled(allowed, levels.min_id, levels.max_ood[0])
     return BestForBounds(*Rules.distinct(best), unresolved)
+
+
+def _levels(tprs: list[Fraction], fprs: list[Fraction], totals: Totals) -> Levels:
+    """Return bounds in integers; a program has one of either kind, so one serves for two."""
+    programs = [TprFprModel(a, b).program(totals) for a, b in zip_longest(tprs, fprs, fillvalue=0)]
+    min_id = [program.min_id for program in programs[: len(tprs)]]
+    max_ood = [program.max_ood for program in programs[: len(fprs)]]
+    return Levels(np.array(min_id), np.array(max_ood).T)
 
 
 def _searched_at_once(prepared: Prepared, levels: Levels) -> bool:

@@ -9,6 +9,7 @@
 
 #define NARROW 1e-3   /* of the higher end of a column */
 #define STEEPEST 1e300 /* rows per height */
+#define MOST_SAMPLED 256 /* points that are all looked at to choose chords */
 
 _Static_assert(sizeof(Quad) == sizeof(Tally), "a tally is four numbers");
 
@@ -70,7 +71,6 @@ void place_at(const Cuts *cuts, int j, int whole, double weight, const double *b
     double slack = 2 * doubt * size + cuts->rows * DBL_EPSILON;
     Ruler ruler = {weight, low, scale, sign * slack,
                    sign * doubt, cuts->rows};
-    at->counted = 0;
     place_points(base, moving, filled_up(n), ruler, at->above, at->below);
 }
 
@@ -81,24 +81,49 @@ static int is_fan_shaped(const Cuts *cuts, int j)
     return fmin(left, right) < NARROW * fmax(left, right);
 }
 
+/* By how many rows some points rise, those that are inside at both ends, and all. */
+typedef struct {
+    int32_t inside, rise_inside, rise;
+} Rises;
+
+ALWAYS_INLINE void add_rises_loops(const int32_t *left, const int32_t *right, int n, int stride,
+                                   int32_t rows, Rises *sum)
+{
+    int32_t counted = 0, risen = 0, all = 0;
+    for (int k = 0; k < n; k += stride) {
+        const int32_t from = left[k], to = right[k];
+        const int32_t inside = (from >= 0) & (from < rows) & (to >= 0) & (to < rows);
+        counted += inside;
+        risen += (to - from) & -inside;
+        all += to - from;
+    }
+    *sum = (Rises){counted, risen, all};
+}
+
+/* Neighbours go into one vector: all of a few hundred points take less time than a sample. */
+ALWAYS_INLINE void add_all_rises_loops(const int32_t *left, const int32_t *right, int n,
+                                       int32_t rows, Rises *sum)
+{
+    add_rises_loops(left, right, n, 1, rows, sum);
+}
+
+WITH_WIDEST_VECTORS(static, add_all_rises,
+                    (const int32_t *left, const int32_t *right, int n, int32_t rows, Rises *sum),
+                    (left, right, n, rows, sum))
+
 /* By how many rows most points rise in a column. */
 int choose_climb(const Cuts *cuts, int j, int n, const Places *left, const Places *right)
 {
     if (is_fan_shaped(cuts, j)) return 0;
-    const int stride = n / SAMPLED + 1, rows = cuts->rows;
-    int sum = 0, all = 0, counted = 0, sampled = 0;
-    for (int k = 0; k < n; k += stride, sampled++) {
-        const int from = left->above[k], to = right->above[k];
-        const int inside = (from >= 0) & (from < rows) & (to >= 0) & (to < rows);
-        counted += inside;
-        sum += (to - from) & -inside;
-        all += to - from;
-    }
-    if (counted == 0) {
-        counted = sampled;
-        sum = all;
-    }
-    int climb = (int)floor((double)sum / counted + 0.5);
+    const int rows = cuts->rows, stride = n > MOST_SAMPLED ? n / SAMPLED + 1 : 1;
+    Rises sum;
+    if (stride == 1)
+        add_all_rises(left->above, right->above, n, rows, &sum);
+    else
+        add_rises_loops(left->above, right->above, n, stride, rows, &sum);
+    double mean = (double)sum.rise / ((n - 1) / stride + 1);
+    if (sum.inside) mean = (double)sum.rise_inside / sum.inside;
+    int climb = (int)floor(mean + 0.5);
     return climb < -rows ? -rows : climb > rows ? rows : climb;
 }
 
@@ -139,38 +164,45 @@ ALWAYS_INLINE void add_tally(Tally *sum, const Tally *tally)
     memcpy(sum, &a, sizeof a);
 }
 
-/* Let every tally be the sum of those up to it. */
-ALWAYS_INLINE void accumulate(Tally *tally, int n)
+/* Let every tally be the sum of those up to it, with those of another list. */
+ALWAYS_INLINE void accumulate(Tally *tally, const Tally *more, int n)
 {
-    Quad sum, one;
+    Quad sum, one, other;
     memset(&sum, 0, sizeof sum);
     for (int k = 0; k < n; k++) {
         memcpy(&one, tally + k, sizeof one);
+        memcpy(&other, more + k, sizeof other);
         QUAD_ADD_MASKED(sum, one, UINT64_MAX);
+        QUAD_ADD_MASKED(sum, other, UINT64_MAX);
         memcpy(tally + k, &sum, sizeof sum);
     }
 }
 
 /* What is certain and possible in each band. Neighbours in the list often cross the same bands,
- * and sums of one band wait for each other: two places of the list are worked on in turns. */
+ * and sums of one band wait for each other: both halves of the list are worked on in turns, and have
+ * sums of their own. */
 ALWAYS_INLINE void count_bands_loops(const Tally *tally, const int32_t *from, const int32_t *to,
                                       int n, int bands, Tally *possible, Tally *certain)
 {
     const int half = n / 2;
-    memset(possible, 0, (size_t)(bands + 1) * sizeof *possible);
-    memset(certain, 0, (size_t)(bands + 1) * sizeof *certain);
+    const size_t size = (size_t)(bands + 1) * sizeof *possible;
+    Tally more_possible[MOST_BANDS + 1], more_certain[MOST_BANDS + 1];
+    memset(possible, 0, size);
+    memset(certain, 0, size);
+    memset(more_possible, 0, size);
+    memset(more_certain, 0, size);
     for (int k = 0; k < half; k++) {
         add_tally(possible + from[k], tally + k);
         add_tally(certain + to[k], tally + k);
-        add_tally(possible + from[half + k], tally + half + k);
-        add_tally(certain + to[half + k], tally + half + k);
+        add_tally(more_possible + from[half + k], tally + half + k);
+        add_tally(more_certain + to[half + k], tally + half + k);
     }
     if (n % 2) {
         add_tally(possible + from[n - 1], tally + n - 1);
         add_tally(certain + to[n - 1], tally + n - 1);
     }
-    accumulate(possible, bands);
-    accumulate(certain, bands);
+    accumulate(possible, more_possible, bands);
+    accumulate(certain, more_certain, bands);
 }
 
 WITH_WIDEST_VECTORS(, count_bands,
@@ -183,13 +215,16 @@ ALWAYS_INLINE void count_rows_loops(const Tally *tally, const int32_t *below, in
                                     Tally *certain)
 {
     const int half = n / 2;
-    memset(certain, 0, (size_t)(rows + 2) * sizeof *certain);
+    const size_t size = (size_t)(rows + 2) * sizeof *certain;
+    Tally more[MOST_ROWS_OF_A_COLUMN + 2];
+    memset(certain, 0, size);
+    memset(more, 0, size);
     for (int k = 0; k < half; k++) {
         add_tally(certain + below[k], tally + k);
-        add_tally(certain + below[half + k], tally + half + k);
+        add_tally(more + below[half + k], tally + half + k);
     }
     if (n % 2) add_tally(certain + below[n - 1], tally + n - 1);
-    accumulate(certain, rows + 1);
+    accumulate(certain, more, rows + 1);
 }
 
 WITH_WIDEST_VECTORS(, count_rows,

@@ -24,8 +24,6 @@ typedef struct {
  * are below, rows + 1 for none. */
 typedef struct {
     int32_t above[MESH_POINTS + LANES], below[MESH_POINTS + LANES];
-    int counted;
-    Tally certain[MOST_ROWS_OF_A_COLUMN + 2]; /* what is below each row, once it was counted */
 } Places;
 
 /* Lists of points have room up to a multiple of LANES. */

@@ -16,14 +16,15 @@
  * highest, whichever is more.
  */
 #include "frontier.h"
+#include "claims.h"
 #include "mesh.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FRONTIER_STARTS 12 /* single directions tried per quarter, */
-#define START_STAGES 1     /* without what promises little */
+#define FRONTIER_STARTS 2 /* single directions tried per quarter, */
+#define START_STAGES 1    /* without what promises little */
 
 #define COARSEST 4e-3      /* the first gap and the last, as shares of all mass, */
 #define FINEST 1e-5
@@ -54,11 +55,21 @@ static int upto(const Levels *levels, int64_t x, int low, int high)
     return low;
 }
 
-/* The number of levels that are at most x, for x from -1 to the largest mass there is. */
-static int levels_up_to(const Levels *levels, int64_t x)
+static void look_up(Levels *levels, int64_t x)
 {
-    int bracket = (int)((double)(x + 1) * levels->scale);
-    return upto(levels, x, levels->least[bracket], levels->most[bracket + 1]);
+    const int bracket = (int)((double)(x + 1) * levels->scale);
+    const int place = upto(levels, x, levels->least[bracket], levels->most[bracket + 1]);
+    levels->last = place;
+    levels->from = place > 0 ? levels->level[place - 1] : -1;
+    levels->to = place < levels->count ? levels->level[place] : INT64_MAX;
+}
+
+/* The number of levels that are at most x, for x from -1 to the largest mass there is. Sets that are
+ * looked at one after the other mostly have the same place. */
+static inline int levels_up_to(Levels *levels, int64_t x)
+{
+    if (x < levels->from || x >= levels->to) look_up(levels, x);
+    return levels->last;
 }
 
 static void index_levels(Levels *levels, int64_t largest)
@@ -72,13 +83,13 @@ static void index_levels(Levels *levels, int64_t largest)
     }
 }
 
-static int surface_row(const Frontier *f, int64_t id) { return levels_up_to(&f->id, id) - 1; }
+static inline int surface_row(Frontier *f, int64_t id) { return levels_up_to(&f->id, id) - 1; }
 
-static int surface_column(const Frontier *f, int64_t ood) { return levels_up_to(&f->ood, ood - 1); }
+static inline int surface_column(Frontier *f, int64_t ood) { return levels_up_to(&f->ood, ood - 1); }
 
 static int frontier_wanted(Search *s, const int64_t *sums)
 {
-    const Frontier *f = s->frontier;
+    Frontier *f = s->frontier;
     Accepted a = accepted_by(sums, s->tree->sets);
     int row = surface_row(f, a.id), column = surface_column(f, a.ood);
     if (a.id < 1 || row < 0 || column == f->columns) return 0;
@@ -206,7 +217,7 @@ static int loses_tie(const Search *s, const Contents *box, const RiskBound *e, i
 }
 
 /* The column of what a box with so much OOD mass has to beat. */
-static int rival_column(const Frontier *f, int64_t ood)
+static int rival_column(Frontier *f, int64_t ood)
 {
     if (f->ood_gap == 0) return surface_column(f, ood);
     int64_t shifted = ood + f->ood_gap, last = f->ood.level[f->columns - 1];
@@ -266,7 +277,7 @@ static int judge_rows(const Search *s, const Contents *box, int row, int column,
 
 static int judge_frontier(Search *s, Box *box, const int64_t *sums)
 {
-    const Frontier *f = s->frontier;
+    Frontier *f = s->frontier;
     Contents contents = {accepted_by(sums, s->tree->sets), box->crossing.id, box->crossing.loss, NULL};
     int64_t ood = contents.certain.ood, most = contents.certain.id + contents.id;
     double gap = s->stage < STAGES ? gap_of_stage[s->stage] : 0;
@@ -282,7 +293,7 @@ static int judge_frontier(Search *s, Box *box, const int64_t *sums)
 /* The highest risk that sets of a box may have to beat, infinite for any. */
 static double highest_risk(Search *s, const Box *box, const int64_t *sums)
 {
-    const Frontier *f = s->frontier;
+    Frontier *f = s->frontier;
     Accepted certain = accepted_by(sums, s->tree->sets);
     int row = surface_row(f, certain.id + box->crossing.id), column = rival_column(f, certain.ood);
     if (row < 0 || column == f->columns) return HUGE_VAL;
@@ -299,7 +310,7 @@ typedef struct {
     int64_t id, ood;    /* from this ID mass on, and beyond this OOD mass, it is another cell */
 } Standing;
 
-static void stand_at(const Frontier *f, int64_t id, int64_t ood, Standing *at)
+static void stand_at(Frontier *f, int64_t id, int64_t ood, Standing *at)
 {
     const int column = surface_column(f, ood);
     at->row = surface_row(f, id);
@@ -342,30 +353,46 @@ static double glance_at_worth(double id, double loss, double worth, double r, do
     return lower > 2 * BOUND_ROUNDING * (loss + r * id + worth) ? HUGE_VAL : lower;
 }
 
-static void glance_at_bands(Search *s, const Bands *bands)
+/* The same where losses are regular. Most bands are plainly too costly, and told so by few steps. */
+static void glance_at_regular(Search *s, const Bands *bands)
 {
-    const Frontier *f = s->frontier;
+    Frontier *f = s->frontier;
+    const Tally *certain = bands->certain, *possible = bands->possible;
     const Accepted ground = bands->ground;
     const double price = f->high[1];
     const int plain = price == 1 || price == 0;
     Standing at = {.id = 0, .ood = -1};
+    for (int k = 0; k < bands->count; k++, certain++, possible++) {
+        const int64_t most_id = ground.id + (int64_t)(possible->mass & ID_BITS);
+        const int64_t ood = ground.ood + (int64_t)(certain->mass >> OOD_SHIFT);
+        if (most_id >= at.id || ood > at.ood) stand_at(f, most_id, ood, &at);
+        const double loss = (double)(ground.loss + (int64_t)certain->loss);
+        const int64_t worth = (int64_t)(possible->worth - certain->worth);
+        const double most = plain ? (double)(most_id - worth) : (double)most_id - (double)worth / price;
+        const int lost = at.hopeless || (loss > at.steep * most && at.required <= most);
+        bands->merit[k] = lost ? HUGE_VAL : glance_at_masses(s, bands, k, &at);
+    }
+}
+
+static void glance_at_bands(Search *s, const Bands *bands)
+{
+    Frontier *f = s->frontier;
+    const Accepted ground = bands->ground;
+    Standing at = {.id = 0, .ood = -1};
+    if (!f->class_of) {
+        glance_at_regular(s, bands);
+        return;
+    }
     for (int k = 0; k < bands->count; k++) {
         const Tally *certain = bands->certain + k, *possible = bands->possible + k;
         const int64_t most_id = ground.id + (int64_t)(possible->mass & ID_BITS);
         const int64_t ood = ground.ood + (int64_t)(certain->mass >> OOD_SHIFT);
         if (most_id >= at.id || ood > at.ood) stand_at(f, most_id, ood, &at);
-        bands->merit[k] = HUGE_VAL;
-        if (at.hopeless) continue;
+        double id = (double)(ground.id + (int64_t)(certain->mass & ID_BITS));
         double loss = (double)(ground.loss + (int64_t)certain->loss);
         double worth = (double)(int64_t)(possible->worth - certain->worth);
-        if (f->class_of) {
-            double id = (double)(ground.id + (int64_t)(certain->mass & ID_BITS));
-            bands->merit[k] = glance_at_worth(id, loss, worth, at.r, bands->level);
-            continue;
-        }
-        double most = (double)most_id - (plain ? worth : worth / price);
-        if (loss > at.steep * most && at.required <= most) continue;
-        bands->merit[k] = glance_at_masses(s, bands, k, &at);
+        bands->merit[k] =
+            at.hopeless ? HUGE_VAL : glance_at_worth(id, loss, worth, at.r, bands->level);
     }
 }
 
@@ -480,23 +507,32 @@ static int explore_all(Search *s, Frontier *f, const int64_t *quarter, int quart
     return explore_in_stages(s, quarter, quarters);
 }
 
+/* Whether a cell has a set at the tightest bounds that it meets, as any set has that is best. */
+static int is_tightest(Frontier *f, int64_t cell)
+{
+    const Accepted a = f->best[cell];
+    return a.id > 0 && surface_row(f, a.id) == cell / f->columns &&
+           surface_column(f, a.ood) == cell % f->columns;
+}
+
 /* Whether the half-planes accept what they were taken for, and rounding errors of no point reach a
  * `certain` one. */
-static int all_true(const Search *s, const Frontier *f, int certain)
+static int all_true(const Search *s, Frontier *f, int certain)
 {
     const int64_t cells = (int64_t)f->rows * f->columns;
-    int64_t row[FIRST_OOD + 1];
+    int64_t claims = 0;
+    for (int64_t k = 0; k < cells; k++) claims += is_tightest(f, k);
+    Claim *claim = malloc(((size_t)claims + 1) * sizeof *claim), *next = claim;
+    if (!claim) return -1;
     for (int64_t k = 0; k < cells; k++) {
-        const Accepted a = f->best[k];
-        if (a.id == 0) continue;
-        /* What is best anywhere is so at the tightest bounds that it meets. */
-        if (surface_row(f, a.id) != k / f->columns || surface_column(f, a.ood) != k % f->columns)
-            continue;
-        count_half_plane(s->tree, f->weight + 2 * k, f->v[k], row);
-        if (row[ID] != a.id || row[LOSS] != a.loss || row[FIRST_OOD] != a.ood) return 0;
-        if (certain && !is_certain(s->tree, f->weight + 2 * k, f->v[k])) return 0;
+        const double *weight = f->weight + 2 * k;
+        if (!is_tightest(f, k)) continue;
+        const double error = certain ? largest_error(s->tree, weight) : 0;
+        *next++ = (Claim){{weight[0], weight[1]}, f->v[k], error, f->best[k]};
     }
-    return 1;
+    const int hold = claims_hold(s->tree, claim, claims);
+    free(claim);
+    return hold;
 }
 
 /* `s` must have been opened after the classes were set. */
@@ -528,7 +564,8 @@ int search_frontier(Search *s, Frontier *f, const int64_t *quarter, int quarters
     index_levels(&f->ood, accepted_by(s->tree->sums, s->tree->sets).ood);
     if (search_open(s) || use_mesh(s) || explore_all(s, f, quarter, quarters)) return -1;
     const int certain = s->keep_doubts && !s->tree->whole;
-    if (((!s->mesh || s->wary) && !certain) || all_true(s, f, certain)) return 0;
+    const int hold = (!s->mesh || s->wary) && !certain ? 1 : all_true(s, f, certain);
+    if (hold) return hold < 0 ? -1 : 0;
     /* Rounding has put a half-plane on the other side of a point: nothing can be relied on. */
     s->wary = 1;
     s->certain = certain;

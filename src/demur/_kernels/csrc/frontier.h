@@ -15,6 +15,8 @@ typedef struct {
     int count;
     double scale;
     int least[BRACKETS + 1], most[BRACKETS + 1];
+    int64_t from, to; /* numbers from here to before there have the place looked up last */
+    int last;
 } Levels;
 
 typedef struct {

@@ -133,11 +133,23 @@ static Reach reach_of(const Tree *tree, const double *weight, const double *box)
     return reach;
 }
 
+double largest_error(const Tree *tree, const double *weight)
+{
+    return 2 * (CLOSE * size_of(tree, weight, tree->box) + DBL_MIN);
+}
+
+int comes_close(const Tree *tree, const double *weight, double v, const double *point)
+{
+    const double box[4] = {point[0], point[1], point[0], point[1]};
+    const Reach reach = reach_of(tree, weight, box);
+    return reach.low <= v && reach.high >= v;
+}
+
 int is_certain(const Tree *tree, const double *weight, double v)
 {
     const Chart chart = single_direction(weight);
-    /* No rounding error is larger than this, and most boxes are plainly farther away. */
-    const double most = 2 * (CLOSE * size_of(tree, weight, tree->box) + DBL_MIN);
+    /* Most boxes are plainly farther away. */
+    const double most = largest_error(tree, weight);
     int32_t pending[LEVELS];
     int waiting = 0;
     pending[waiting++] = 0;
@@ -158,8 +170,7 @@ int is_certain(const Tree *tree, const double *weight, double v)
         for (int64_t i = here->first; i < here->end; i++) {
             const double *p = tree->point + 2 * i, box[4] = {p[0], p[1], p[0], p[1]};
             if (fabs(corner_at(tree, &chart, chart.low, box) - v) > most) continue;
-            reach = reach_of(tree, weight, box);
-            if (tree->mass[i * tree->width + MARK] && reach.low <= v && reach.high >= v) return 0;
+            if (tree->mass[i * tree->width + MARK] && comes_close(tree, weight, v, p)) return 0;
         }
     }
     return 1;

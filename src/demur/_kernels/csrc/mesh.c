@@ -8,8 +8,8 @@
  * chords leave uncertain is little but what lines do that change places in the column.
  *
  * Bands that may hold something better, as far as they lie side by side, are a *window*: a box of
- * the next round. Rounds come one after the other, and half-planes on chords are tried in each, so
- * that what is to beat is known well before windows become small and many.
+ * the next round. Rounds come one after the other, and half-planes on chords, and some between these,
+ * are tried in each, so that what is to beat is known well before windows become small and many.
  *
  * Points are on a side of a chord if they are by more than rounding errors. Among whole points
  * those within rounding errors are on both sides of it, as in boxes that are cut in two.
@@ -33,6 +33,8 @@
 #define FEW_CROSSINGS 32        /* of lines, expected in a window that is tried as a leaf, */
 #define MOST_CROSSINGS 64       /* and seen there */
 #define MOST_WAITING ((int64_t)1 << 18) /* points of the windows of a round */
+#define FINEST_ROWS 4           /* half-planes tried to a row, */
+#define POINTS_OF_A_TRIAL 1    /* no more than have so many points */
 #define STIFF 0.7     /* part of the points that still crosses one of the parts: many lines meet there, */
 #define MOST_STALE 2  /* and where they do after so many cuts, more of these would go on without end */
 
@@ -54,6 +56,15 @@ typedef struct {
     Items points; /* numbers of points of the mesh */
 } Round;
 
+/* Half-planes at a cut: the rows they end in, and what is below these, once it was counted. */
+typedef struct {
+    const Places *at;
+    Places finer_at;
+    int counted, finer; /* how many to a row of the column */
+    Tally certain[MOST_ROWS_OF_A_COLUMN + 2];
+    char tried[MOST_ROWS_OF_A_COLUMN + 1];
+} Trial;
+
 struct Mesh {
     /* A box and the points that cross it. */
     Box box;
@@ -72,7 +83,8 @@ struct Mesh {
     double near_base[MESH_POINTS + LANES], near_moving[MESH_POINTS + LANES];
     Tally near_tally[MESH_POINTS];
     Cuts cuts;
-    Places places[2];                           /* at the ends of a column */
+    Places places[2];                           /* at the ends of a column, */
+    Trial trial[2];                             /* and half-planes there */
     int32_t from[MESH_POINTS + LANES], to[MESH_POINTS + LANES]; /* bands that points cross */
     Tally possible[MOST_BANDS + 1], certain[MOST_BANDS + 1];
     double merit[MOST_BANDS + 1];
@@ -149,34 +161,52 @@ static void sum_below(const Mesh *mesh, const Tally *below, int64_t *sums)
     sums[FIRST_OOD] = window->below.ood + (int64_t)(below->mass >> OOD_SHIFT);
 }
 
-/* Whether the band below or above a chord of the column at hand may hold something better. */
-static int is_promising(const Mesh *mesh, int chord)
+/* Place and count points at cut j in finer rows than bands have there. */
+static void count_trial(const Search *s, Mesh *mesh, int j)
 {
-    return (chord > 0 && mesh->merit[chord - 1] != HUGE_VAL) ||
-           (chord < mesh->cuts.bands && mesh->merit[chord] != HUGE_VAL);
+    Trial *trial = mesh->trial + j % 2;
+    const double weight = s->chart[mesh->box.chart].step * mesh->cuts.t[j];
+    Cuts cuts = mesh->cuts;
+    for (trial->finer = 1; trial->finer < FINEST_ROWS; trial->finer *= 2) {
+        const int rows = 2 * trial->finer * mesh->cuts.rows;
+        if (rows > MOST_ROWS_OF_A_COLUMN || rows * POINTS_OF_A_TRIAL > mesh->near) break;
+    }
+    cuts.rows *= trial->finer;
+    trial->at = trial->finer > 1 ? &trial->finer_at : mesh->places + j % 2;
+    if (trial->finer > 1)
+        place_at(&cuts, j, s->tree->whole, weight, mesh->near_base, mesh->near_moving, mesh->near,
+                 &trial->finer_at);
+    count_rows(mesh->near_tally, trial->at->below, mesh->near, cuts.rows, trial->certain);
+    memset(trial->tried, 0, sizeof trial->tried);
+    trial->counted = 1;
 }
 
-/* Try the half-planes at an end of column j where chords from `first` to `last` do; returns how many
- * were taken. */
+/* Try the half-planes at an end of column j where bands from `first` to `last` end that may hold
+ * something better; returns how many were taken. */
 static int try_cut(Search *s, Mesh *mesh, int j, int end, int first, int last)
 {
-    const Cuts *cuts = &mesh->cuts;
-    const double t = cuts->t[j + end];
-    Places *at = mesh->places + (j + end) % 2;
+    const double t = mesh->cuts.t[j + end];
+    Trial *trial = mesh->trial + (j + end) % 2;
     char doubtful[MOST_ROWS_OF_A_COLUMN + 1] = {0};
     int found = 0;
-    if (j + end == 0 || j + end == cuts->columns) return 0;
-    if (!at->counted) count_rows(mesh->near_tally, at->below, mesh->near, cuts->rows, at->certain);
-    at->counted = 1;
-    for (int c = first; c <= last; c++) {
-        int64_t sums[FIRST_OOD + 1];
-        const int row = row_of_chord(cuts, cuts->first + c, end);
-        if (!is_promising(mesh, c)) continue;
-        sum_below(mesh, at->certain + row, sums);
-        if (!s->wanted(s, sums)) continue;
-        if (found++ == 0) find_doubts(at, mesh->near, doubtful);
-        if (!doubtful[row])
-            take_half_plane(s, &s->chart[mesh->box.chart], t, row_at(cuts, j + end, row), sums);
+    if (j + end == 0 || j + end == mesh->cuts.columns) return 0;
+    if (!trial->counted) count_trial(s, mesh, j + end);
+    Cuts cuts = mesh->cuts;
+    cuts.rows *= trial->finer;
+    for (int b = first; b <= last; b++) {
+        if (mesh->merit[b] == HUGE_VAL) continue;
+        const int floor = row_of_chord(&mesh->cuts, mesh->cuts.first + b, end) * trial->finer;
+        const int ceiling = row_of_chord(&mesh->cuts, mesh->cuts.first + b + 1, end) * trial->finer;
+        for (int row = floor; row <= ceiling; row++) {
+            int64_t sums[FIRST_OOD + 1];
+            if (trial->tried[row]) continue;
+            trial->tried[row] = 1;
+            sum_below(mesh, trial->certain + row, sums);
+            if (!s->wanted(s, sums)) continue;
+            if (found++ == 0) find_doubts(trial->at, mesh->near, doubtful);
+            if (!doubtful[row])
+                take_half_plane(s, &s->chart[mesh->box.chart], t, row_at(&cuts, j + end, row), sums);
+        }
     }
     return found;
 }
@@ -292,8 +322,8 @@ static int search_column(Search *s, Mesh *mesh, int j)
     count_bands(mesh->near_tally, mesh->from, mesh->to, mesh->near, cuts->bands, mesh->possible,
                  mesh->certain);
     if (!judge_column(s, mesh, &first, &last)) return 0;
-    int found = try_cut(s, mesh, j, 0, first, last + 1);
-    found += try_cut(s, mesh, j, 1, first, last + 1);
+    int found = try_cut(s, mesh, j, 0, first, last);
+    found += try_cut(s, mesh, j, 1, first, last);
     if (found && !judge_column(s, mesh, &first, &last)) return 0;
     for (int b = first, end; b <= last; b = end + 1) {
         for (end = b; end <= last && mesh->merit[end] != HUGE_VAL;) end++;
@@ -333,6 +363,7 @@ static int cut_window(Search *s, Mesh *mesh, double drift)
     for (int j = -1; j < cuts->columns; j++) {
         place_at(cuts, j + 1, s->tree->whole, step * cuts->t[j + 1], mesh->near_base,
                  mesh->near_moving, mesh->near, mesh->places + (j + 1) % 2);
+        mesh->trial[(j + 1) % 2].counted = 0;
         if (j >= 0 && search_column(s, mesh, j)) return -1;
     }
     return 1;

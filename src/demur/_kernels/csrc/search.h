@@ -229,6 +229,9 @@ void try_vertex(Search *s, const Box *box, const int64_t *sums);
 void count_half_plane(const Tree *tree, const double *weight, double v, int64_t *row);
 /* Whether rounding errors of no point with mass reach as far as a half-plane. */
 int is_certain(const Tree *tree, const double *weight, double v);
+/* More than rounding errors of any value are in a direction, and whether those of a point reach v. */
+double largest_error(const Tree *tree, const double *weight);
+int comes_close(const Tree *tree, const double *weight, double v, const double *point);
 
 /* stack.c */
 /* Let a pointer, given by its address, have room for `count` entries; -1 without memory. */
