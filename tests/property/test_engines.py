@@ -11,7 +11,7 @@ from instances import random_model, random_rows, to_sample
 
 from demur._kernels import compiled, numpy_engine, reference
 from demur._kernels.exact import Goal
-from demur._kernels.numpy_engine import branch_and_bound, slabs
+from demur._kernels.numpy_engine import branch_and_bound, ranked_slabs, slabs
 from demur.core.points import Points
 from demur.tuning.operating_points import quarters
 from demur.tuning.prepared import goal_of
@@ -40,8 +40,8 @@ class RankedSlabs(Slabs):
     def search(*arguments, **options):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(branch_and_bound, "is_even", lambda tree, chart: False)
-            patch.setattr(slabs, "_FEW_RANKED", 12)
-            patch.setattr(slabs, "_THIN_RANKED", 2)
+            patch.setattr(ranked_slabs, "_FEW", 12)
+            patch.setattr(ranked_slabs, "_THIN", 2)
             return Slabs.search(*arguments, **options)
 
 

@@ -63,6 +63,7 @@ _ELSEWHERE = {
     "demo": ("demur.cli.commands.reproduce", "demo_command"),
     "estimate": ("demur.cli.commands.evaluate", "estimate_command"),
     "info": ("demur.cli", "_info"),
+    "retune": ("demur.cli.commands.tune", "retune_command"),
 }
 
 # Commands with large matrices to multiply.

@@ -27,6 +27,7 @@ from demur._kernels.numpy_engine.boxes import (
     take,
 )
 from demur._kernels.numpy_engine.incumbent import CloserLook, Incumbent, first_look
+from demur._kernels.numpy_engine.ranked_slabs import RankedSlabs
 from demur._kernels.numpy_engine.slabs import Kinds, SlabSearch, is_even
 from demur._kernels.numpy_engine.splitting import divide, gather
 from demur._kernels.numpy_engine.strips import cells_inside, cells_on_line
@@ -174,8 +175,9 @@ class _Search:
         """
         if self.kinds is None:
             self.kinds = Kinds.of(self.tree, self.cheap, self.problem)
-        parts = self.tree, chart, self.kinds, self.judged, self.probe, box
-        slabs = SlabSearch(*parts, even=self.even)
+        parts = self.tree, chart, self.kinds, self.judged
+        ranked = RankedSlabs(*parts, self.probe)
+        slabs = SlabSearch(*parts, box, even=self.even, ranked=ranked)
         waiting: list[Zone] = []
         while slabs and self.boxes < self.budget:
             number, zones = slabs.step(self.budget - self.boxes)
