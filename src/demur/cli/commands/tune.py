@@ -168,15 +168,18 @@ def command(
     _check_shape(search, {"--counts": counts, "--learn": learn})
     out.check({"--report": report, "--counts": counts}, inputs=data.inputs)
     if learn is not None:
-        _check_learn(engine.streams(data), counts)
+        if engine.streams(data, folders=False):
+            refuse_in_stream({"--learn": learn}, engine, data)
+        _check_learn(counts)
     if per_id is not None and guarantee is None:
         raise click.UsageError("--per-id is about --guarantee")
     work: Mapping[str, Any] = {}
     brought = None
     paged = report is not None and all(one is None for one in (learn, per_id, counts, guarantee))
     row_bytes = PAGE_ROW_BYTES if paged else FRONTIER_ROW_BYTES if counts else ROW_BYTES
-    if engine.streams(data, row_bytes=row_bytes):
-        refuse_in_stream({"--per-id": per_id})
+    # What needs all rows in memory reads folders, too.
+    if engine.streams(data, folders=learn is None and per_id is None, row_bytes=row_bytes):
+        refuse_in_stream({"--per-id": per_id}, engine, data)
         counted: Mapping[str, Any] = {}
         if counts is not None:
             table, counted = count_stream(engine, data, scores, confidence, search, split)
@@ -306,10 +309,8 @@ def _check_shape(search: SearchOptions, beside: dict[str, object]) -> None:
         raise click.UsageError(f"{given[0]} is about rules that weigh scores, --shape box is not")
 
 
-def _check_learn(streams: bool, counts: str | None) -> None:
+def _check_learn(counts: str | None) -> None:
     """Refuse what learned scores do not go with."""
-    if streams:
-        raise click.UsageError("--learn reads the rows into memory: add --engine memory")
     if counts is not None:
         raise click.UsageError(
             "--counts does not go with --learn: demur retune has no rows to learn scores from"
