@@ -126,8 +126,37 @@ def test_ids_that_tell_rows_apart_are_counted_and_others_refused(place):
     refused = run(place, "certify", "rule.json", "few", *ROLES, "--id", "patient", code=1)
     assert "rows share ids in column 'patient'" in refused and "--engine memory" in refused
     drawn = ["--id", "patient", "--per-id", "draw"]
-    said = run(place, "certify", "rule.json", "few", *ROLES, *drawn, code=2)[0]
-    assert "--per-id needs the rows in memory" in said
+    said = run(place, "certify", "rule.json", "few", *ROLES, *drawn, "--engine", "duckdb", code=2)
+    assert "--per-id needs the rows in memory" in " ".join(said[0].split())
+
+
+def test_what_needs_memory_looks_at_the_size_first(place):
+    """A folder that fits is read; of one that does not it is said how much memory it takes."""
+    drawn = [*ROLES, "--id", "patient", "--per-id", "draw"]
+    assert promised(place, "few", *drawn)[0] == promised(place, "few.parquet", *drawn)[0]
+    learned = [*ROLES, "--scores", "a,b,coarse", *BOUNDS, "--learn", "logistic"]
+    found = [run(place, "tune", few, *learned)[0] for few in ("few", "few.parquet")]
+    assert found[0]["tuned"] == found[1]["tuned"]
+    pq.write_table(pa.concat_tables([make(MANY, 3)] * 2), place / "more.parquet")
+    asked = {
+        "--per-id": ["certify", "rule.json", "more.parquet", *drawn],
+        "--learn": ["tune", "more.parquet", *learned],
+        "--compare": ["report", "more.parquet", *ROLES, "--scores", "a,b", "--compare", "a"],
+        "--id": ["prior", "rule.json", "more.parquet", *drawn[2:6], "--deployed", "few"],
+    }
+    asked["--compare"] += BOUNDS
+    for option, command in asked.items():
+        said = refused(place, *command, "--memory", "50MB")
+        assert f"{option} needs the rows in memory" in said
+        assert "give --engine memory --memory 72MB, which reads folders, too" in said
+        said = refused(place, *command, "--memory", "50MB", "--engine", "memory")
+        assert "these rows take about 72MB there, and --memory is 50MB" in said
+    assert refused(place, *asked["--per-id"], "--engine", "duckdb").endswith("72MB is needed")
+
+
+def refused(place, *given):
+    """Return, in one line, what is said of a wrong call."""
+    return " ".join(run(place, *given, code=2)[0].split())
 
 
 def test_rows_drawn_by_scores_that_many_share_prove_nothing(place):

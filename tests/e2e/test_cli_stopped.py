@@ -100,6 +100,43 @@ def test_a_signal_ends_every_command_at_once_and_leaves_nothing(folder, tmp_path
     assert os.listdir(tmp_path / "temporary") == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent the POSIX way")
+def test_a_signal_while_spark_starts_leaves_no_java(folder, tmp_path):
+    """Its place to answer at is removed on the way out, and then it would wait forever."""
+    pytest.importorskip("pyspark")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "demur", *COMMANDS["tune"], "--engine", "spark"],
+        cwd=folder,
+        env=ENVIRONMENT | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    end = time.monotonic() + 60
+    while len(of_group(process.pid)) < 2 and time.monotonic() < end:
+        time.sleep(0.02)
+    assert len(of_group(process.pid)) > 1, "Java did not start"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=10) == 143
+    # What Java itself has started ends soon after it.
+    end = time.monotonic() + 30
+    while of_group(process.pid) and time.monotonic() < end:
+        time.sleep(0.1)
+    left = of_group(process.pid)
+    for one in left:
+        os.kill(one, signal.SIGKILL)
+    assert not left and os.listdir(tmp_path) == []
+
+
+def of_group(leader):
+    """Return the processes of a group that have not ended."""
+    told = subprocess.run(
+        ["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True
+    )
+    every = [line.split() for line in told.stdout.splitlines()]
+    return [int(pid) for pid, group, stat in every if int(group) == leader and stat[0] != "Z"]
+
+
 @pytest.mark.parametrize("name", COUNTED)
 def test_every_command_says_what_its_engine_did(folder, name):
     extra = [] if name != "page" else ["--force"]

@@ -14,7 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from demur._arrays import BoolArray, FloatArray
-from demur.cli.options import Command, Names, Size, complete_column, gathered, option
+from demur.cli.options import (
+    Command,
+    Names,
+    Size,
+    complete_column,
+    gathered,
+    option,
+    size_text,
+)
 from demur.cli.output import Progress
 from demur.core.columns import (
     check_names,
@@ -187,20 +195,50 @@ class EngineOptions:
             return self.engine == "auto"
         if self.engine == "auto" and is_lake(data.data):
             return True
+        if self.engine == "memory":
+            self._refuse_more_than_fits(data.data)
+            return False
         if self.engine != "auto":
-            if data.openood and self.engine != "memory":
+            if data.openood:
                 raise click.UsageError("--openood score files are read into memory")
-            return self.engine != "memory"
-        from demur.sources.files import find_partitions, is_partitioned
+            return True
+        from demur.sources.files import is_partitioned
 
         if data.data is None:
             return False
-        if not is_partitioned(data.data):
-            return self._takes(data.data, row_bytes) > self.memory
-        if folders:
-            return True
-        files = find_partitions(data.data).files
-        return sum(self._takes(str(file), row_bytes) for file in files) > self.memory
+        many = folders and is_partitioned(data.data)
+        return many or self.takes(data.data, row_bytes) > self.memory
+
+    def _refuse_more_than_fits(self, path: str | None) -> None:
+        """Refuse rows that memory is asked to hold and does not; counting them takes no time."""
+        try:
+            taken = self.takes(path)
+        except InvalidInputError:
+            # What is wrong with a file is told by its reader.
+            return
+        if taken > self.memory:
+            raise click.UsageError(
+                f"--engine memory: these rows take about {size_text(taken)} there, and --memory is "
+                f"{size_text(self.memory)}: give --memory {size_text(taken)} if there is as much, "
+                "or leave --engine out"
+            )
+
+    def into_memory(self, path: str | None) -> str:
+        """Return which options read rows into memory all the same, and what that takes."""
+        taken = self.takes(path)
+        more = f" --memory {size_text(taken)}" if taken > self.memory else ""
+        needed = f"{size_text(taken)} is" if taken else f"{ROW_BYTES} bytes a row are"
+        return f"give --engine memory{more}, which reads folders, too; about {needed} needed"
+
+    def takes(self, path: str | None, row_bytes: int = ROW_BYTES) -> int:
+        """Return about how many bytes a file or many take in memory; 0 if that is not known."""
+        from demur.sources.files import find_partitions, is_database_url, is_lake, is_partitioned
+
+        if path is None or is_database_url(path) or is_lake(path):
+            return 0
+        if not is_partitioned(path):
+            return self._takes(path, row_bytes)
+        return sum(self._takes(str(file), row_bytes) for file in find_partitions(path).files)
 
     def _takes(self, path: str, row_bytes: int) -> int:
         """Return about how many bytes a file takes in memory, if it can be counted in."""

@@ -7,6 +7,7 @@ are here as well.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -204,6 +205,21 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         if size < _LEAST_SIZE:
             self.fail(f"{value!r} is too little: the least is {_LEAST_SIZE // 10**6}MB", param, ctx)
         return size
+
+
+def size_text(size: int) -> str:
+    """Return about so many bytes, and not fewer, as `Size` reads them.
+
+    Examples
+    --------
+    >>> size_text(310_500_000), size_text(2_000_000_000)
+    ('320MB', '2GB')
+    """
+    unit = next(u for u in ("TB", "GB", "MB") if size >= _UNITS[u] or u == "MB")
+    amount = size / _UNITS[unit]
+    # Two digits say enough.
+    step = 10 ** max(0, len(str(int(amount))) - 2) if amount >= 10 else 0.1
+    return f"{math.ceil(amount / step - 1e-9) * step:.3g}{unit}"
 
 
 class SectionOption(click.Option):

@@ -200,11 +200,11 @@ class SavedRule:
 
     def streams(self, engine: EngineOptions, data: DataOptions, *, folders: bool = True) -> bool:
         """Return whether the rows stay where they are, which learned scores do not allow."""
-        there = engine.streams(data, folders=folders)
+        there = engine.streams(data, folders=folders and self.learned is None)
         if there and self.learned is not None:
             raise click.UsageError(
-                "learned scores are computed in memory: add --engine memory; demur apply decides "
-                "any number of rows"
+                f"learned scores are computed in memory: {engine.into_memory(data.data)}; demur "
+                "apply decides any number of rows"
             )
         return there
 

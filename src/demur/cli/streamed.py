@@ -54,13 +54,12 @@ class StreamTuning:
     """What the engine did, for --json."""
 
 
-def refuse_in_stream(given: Mapping[str, object]) -> None:
-    """Refuse options that need all rows in memory."""
+def refuse_in_stream(given: Mapping[str, object], engine: EngineOptions, data: DataOptions) -> None:
+    """Refuse options that need all rows in memory, and say how much that is."""
     for name, value in given.items():
         if value is not None:
             raise click.UsageError(
-                f"{name} needs the rows in memory: leave it out, or give --engine memory, which "
-                "reads folders, too; about 300 bytes a row are needed"
+                f"{name} needs the rows in memory: leave it out, or {engine.into_memory(data.data)}"
             )
 
 

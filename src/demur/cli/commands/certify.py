@@ -150,9 +150,9 @@ def command(
     }
     sizes: Sample | Sizes
     work: Mapping[str, Any] = {}
-    there = saved.streams(engine, data)
+    there = saved.streams(engine, data, folders=per_id is None)
     if there:
-        refuse_in_stream({"--per-id": per_id})
+        refuse_in_stream({"--per-id": per_id}, engine, data)
     # Counts of cells say nothing of losses that are not 0 and 1.
     if there and max_loss is None:
         with ExitStack() as stack:

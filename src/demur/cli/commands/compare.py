@@ -190,9 +190,9 @@ def command(
         lines = SourceLines(engine, data, confidence, group)
         if resampling.replicates and (group is None or search is not None):
             raise click.UsageError(
-                "--replicates of rows that stay where they are: draws both methods by a hash of "
-                "--id, a column that tells rows apart, and takes no --grid; or give --engine "
-                "memory, which needs about 300 bytes a row"
+                "--replicates of rows that stay where they are draws both methods by a hash of "
+                "--id, a column that tells rows apart, and takes no --grid; or "
+                f"{engine.into_memory(data.data)}"
             )
         found = lines.compared(scores, models, model.prior, search)
         differences = lines.differences(scores, models, resampling, seed)

@@ -100,12 +100,12 @@ def command(
     saved = SavedRule.load(rule, scores, confidence).for_rows_of(data.data)
     asked = saved.model(model, "check")
     loaded, names = saved.rule, saved.names
-    there = engine.streams(data) or by is not None
-    if saved.learned is not None and there:
+    if saved.learned is not None and by is not None:
         raise click.UsageError(
-            "learned scores are computed in memory: leave out --by, or add --engine memory; demur "
-            "apply decides any number of rows"
+            "--by counts rows where they are, and learned scores are computed in memory: leave out "
+            "--by"
         )
+    there = saved.streams(engine, data) or by is not None
     groups: dict[Any, OperatingPoint] = {}
     sizes: Sample | Sizes
     work: dict[str, Any] = {}

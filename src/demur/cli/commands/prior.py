@@ -91,7 +91,7 @@ def command(
     loaded = saved.rule
     there = saved.streams(engine, data, folders=False)
     if there:
-        refuse_in_stream({"--id": group})
+        refuse_in_stream({"--id": group}, engine, data)
     with ExitStack() as stack:
         progress = stack.enter_context(Progress("counting rows"))
         known: Sample | ScoreSource

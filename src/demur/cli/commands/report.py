@@ -298,7 +298,7 @@ def command(
         data, folders=False, row_bytes=ROW_BYTES if in_memory else PAGE_ROW_BYTES
     )
     if streams:
-        refuse_in_stream({"--compare": options.compare or None, "--per-id": per_id})
+        refuse_in_stream({"--compare": options.compare or None, "--per-id": per_id}, engine, data)
         # The search takes the most time, and its rule is that of all rows.
         try:
             found = tune_stream(engine, data, scores, confidence, asked, model, search, split)

@@ -154,7 +154,7 @@ def command(**options: Any) -> None:
     request = _Request(**options)
     request.check()
     work: Mapping[str, Any] = {}
-    if request.engine.streams(request.data, row_bytes=request.row_bytes):
+    if request.streams:
         brought = _from_stream(request)
         if brought is None:
             return
@@ -205,6 +205,12 @@ class _Request:
             return PAGE_ROW_BYTES
         return FRONTIER_ROW_BYTES if self.counts else ROW_BYTES
 
+    @property
+    def streams(self) -> bool:
+        """Whether the rows stay where they are; what needs all in memory reads folders, too."""
+        folders = self.learn is None and self.per_id is None
+        return self.engine.streams(self.data, folders=folders, row_bytes=self.row_bytes)
+
     def check(self) -> None:
         """Refuse options that do not go together, before anything is read."""
         _ = self.asked  # Bounds that make no model are told first.
@@ -212,7 +218,9 @@ class _Request:
         written = {"--report": self.report, "--counts": self.counts}
         self.out.check(written, inputs=self.data.inputs)
         if self.learn is not None:
-            _check_learn(self.engine.streams(self.data), self.counts)
+            if self.engine.streams(self.data, folders=False):
+                refuse_in_stream({"--learn": self.learn}, self.engine, self.data)
+            _check_learn(self.counts)
         if self.per_id is not None and self.guarantee is None:
             raise click.UsageError("--per-id is about --guarantee")
 
@@ -233,7 +241,7 @@ def _rows(request: _Request) -> ScoreTable:
 
 def _from_stream(request: _Request) -> BroughtRows | None:
     """Tune where the rows are, and be done; or bring the rows that a promise needs."""
-    refuse_in_stream({"--per-id": request.per_id})
+    refuse_in_stream({"--per-id": request.per_id}, request.engine, request.data)
     named = request.engine, request.data, request.scores, request.confidence
     counted: Mapping[str, Any] = {}
     if request.counts is not None:
@@ -358,10 +366,8 @@ def _check_shape(search: SearchOptions, beside: dict[str, object]) -> None:
         raise click.UsageError(f"{given[0]} is about rules that weigh scores, --shape box is not")
 
 
-def _check_learn(streams: bool, counts: str | None) -> None:
+def _check_learn(counts: str | None) -> None:
     """Refuse what learned scores do not go with."""
-    if streams:
-        raise click.UsageError("--learn reads the rows into memory: add --engine memory")
     if counts is not None:
         raise click.UsageError(
             "--counts does not go with --learn: demur retune has no rows to learn scores from"

@@ -5,8 +5,11 @@ The only place that imports pyspark, in the function `spark`.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
+import signal
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -215,6 +218,31 @@ def _session() -> Any:
         raise InvalidInputError(
             f"Spark does not start: {' '.join(str(error).split())[:300]}; it needs Java 17 or newer"
         ) from None
+    except BaseException:
+        # A signal: pyspark has removed the folder in which Java is to say that it is there.
+        _end_java()
+        raise
+
+
+def _end_java() -> None:
+    """End the Java that pyspark was starting, which would outlive a stop at that moment."""
+    if getattr(spark("pyspark").SparkContext, "_gateway", None) is not None:
+        # One that is there ends by itself once this process does.
+        return
+    try:
+        told = subprocess.run(
+            ["ps", "-A", "-ww", "-o", "pid=", "-o", "ppid=", "-o", "args="],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError:
+        return
+    for process in told.stdout.splitlines():
+        number, parent, command = process.split(maxsplit=2)
+        if int(parent) == os.getpid() and "pyspark-shell" in command:
+            os.kill(int(number), signal.SIGKILL)
 
 
 # What is written must be all rows of one file, in one file, with types that others read.
