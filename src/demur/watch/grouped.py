@@ -142,6 +142,7 @@ def count_source(
     )
     found = FileCounts(files=names.files)
     counted = counts_by_period(setup, source, columns, period=names, as_files=True)
+    names.refuse_many(len(counted.counts))
     found.counts = counted.counts
     found.rows = int(sum(counts.sums[ROWS] for counts in counted.counts.values()))
     if found.rows:
