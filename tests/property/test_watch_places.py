@@ -330,6 +330,30 @@ def test_an_opened_source_is_counted_as_rows_are(kind, tmp_path):
     assert source.work.passes == 2
 
 
+@pytest.mark.parametrize("kind", ["duckdb", "dask", "polars", "sqlite"])
+@pytest.mark.parametrize("role", ["loss", "audited"])
+def test_text_is_no_number(kind, role, tmp_path):
+    table = live_table(np.random.default_rng(11), "numbers")
+    source = opened(table, tmp_path, kind)
+    with pytest.raises(dm.InvalidInputError, match=f"{role}: column 'told' holds .*, not numbers"):
+        Watch(RULES["half-plane"]).count(source, by="day", **{role: "told"})
+
+
+@pytest.mark.parametrize("kind", ["files", "duckdb", "dask", "sqlite"])
+def test_large_classes_are_compared_to_the_last_digit(kind, tmp_path):
+    label = np.arange(8) + 2**60
+    columns = {"msp": np.zeros(8), "knn": np.zeros(8), "day": np.ones(8), "label": label}
+    table = pa.table(columns | {"class": label + (np.arange(8) < 3), "image": [*"abcdefgh"]})
+    place = (
+        put_sqlite(table, tmp_path) if kind == "sqlite" else (write_files(table, tmp_path), None)
+    )
+    engine = kind if kind in ("duckdb", "dask") else "auto"
+    watch = Watch(RULES["half-plane"], expect=BOUNDS[:1])
+    found, _ = counted(watch, *place, {"label": "label", "prediction": "class"}, engine)
+    (counts,) = found.counts.values()
+    assert counts.labelled().losses.tolist() == [8, 3, 3]
+
+
 def test_a_part_of_a_source_is_not_all_rows(tmp_path):
     table = live_table(np.random.default_rng(11), "numbers").drop_null()
     watch = Watch(RULES["half-plane"])

@@ -130,6 +130,12 @@ def watched(folder):
         write_table(rows.select(["image_id", "is_wrong", "set"])[:60], folder / f"a{day}.csv")
     lines = [(folder / f"a{day}.csv").read_text().splitlines() for day in (1, 2)]
     (folder / "audits.csv").write_text("\n".join([*lines[0], *lines[1][1:]]) + "\n")
+    live = make_table(3, 240, 40).select(["msp", "knn", "is_wrong", "set"]).to_pandas()
+    with sqlite3.connect(folder / "live.db") as connection:
+        live.assign(day="2026-11-19").astype({"is_wrong": float}).to_sql(
+            "live", connection, index=False
+        )
+    connection.close()
     rng = np.random.default_rng(1)
     watches = [dm.watch.Watch(rule), dm.watch.Watch(rule)]
     for watch in watches:
@@ -158,6 +164,7 @@ STAND_INS = {
         '"sqlite:///scores.db", ["msp", "knn"], table="scores"'
     ),
     "postgresql://me@host/db --table lake.scores": "sqlite:///scores.db --table known",
+    "postgresql://me@host/db --table live": "sqlite:///live.db --table live",
     'connection, "msp", table="scores"': 'connection, "msp", table="known"',
 }
 """Where a page names the reader's server, a database in a file takes its place."""

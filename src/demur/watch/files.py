@@ -24,7 +24,13 @@ from demur.core.columns import check_names, floats
 from demur.core.fingerprint import LOOKED_AT
 from demur.errors import InvalidInputError
 from demur.losses import check_kinds, label_kinds
-from demur.sources.files import check_input, find_partitions, hive_values, is_partitioned
+from demur.sources.files import (
+    DATABASES,
+    check_input,
+    find_partitions,
+    hive_values,
+    is_partitioned,
+)
 from demur.sources.record_batches import arrow, batch_numbers, is_number, to_numpy
 from demur.sources.tables import column_names, open_stream, read_columns
 from demur.watch.counts import KnownRows, LabelledRows, LiveCounts, known_rows
@@ -122,14 +128,14 @@ def place_of(url: str) -> str:
     Examples
     --------
     >>> place_of("postgresql+psycopg://me:secret@host/db#live")
-    'postgresql://host/db#live'
+    'postgres://host/db#live'
     """
-    kind, _, rest = url.partition("://")
-    rest = re.sub(r"^[^/@]*@", "", rest)
-    if kind.partition("+")[0] in _IN_FILES:
+    said, _, rest = url.partition("://")
+    kind, rest = said.partition("+")[0], re.sub(r"^[^/@]*@", "", rest)
+    if kind in _IN_FILES:
         file, mark, table = rest.removeprefix("/").partition("#")
         rest = "/" + os.path.realpath(file) + mark + table
-    return f"{kind.partition('+')[0]}://{rest}"
+    return f"{DATABASES.get(kind, kind)}://{rest}"
 
 
 @dataclass(slots=True)
@@ -155,11 +161,16 @@ class PeriodNames:
                 held = names.files.setdefault(period, [])
                 if held[-1:] != [file]:
                     held.append(file)
-                if len(names.files) > _MOST_PERIODS:
-                    raise InvalidInputError(
-                        f"--by: column {column!r} has too many values to be a period"
-                    )
+                names.refuse_many(len(names.files))
         return names
+
+    def refuse_many(self, periods: int) -> None:
+        """Refuse what is no period, such as an id."""
+        if periods > _MOST_PERIODS:
+            raise InvalidInputError(
+                f"--by: column {self.column!r} has more than {_MOST_PERIODS:,} values, too many "
+                "for a period: give one such as a day"
+            )
 
     def _learn(self, value: Any, period: Period) -> None:
         known = self._known if self._known is not None else {}

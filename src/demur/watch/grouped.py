@@ -142,6 +142,7 @@ def count_source(
     )
     found = FileCounts(files=names.files)
     counted = counts_by_period(setup, source, columns, period=names, as_files=True)
+    names.refuse_many(len(counted.counts))
     found.counts = counted.counts
     found.rows = int(sum(counts.sums[ROWS] for counts in counted.counts.values()))
     if found.rows:
@@ -233,6 +234,11 @@ class LiveQuestion:
         return [*(("scores", name) for name in self.names), *self.columns.used()]
 
     @property
+    def numeric(self) -> list[tuple[str, str]]:
+        """Those of them that must hold numbers."""
+        return [(role, name) for role, name in self.used if role in ("scores", "loss", "audited")]
+
+    @property
     def enough(self) -> int | None:
         """All groups are wanted."""
         return None
@@ -291,6 +297,11 @@ class LiveSample:
     on: str | None
 
     @property
+    def numeric(self) -> list[tuple[str, str]]:
+        """Those of the columns that must hold numbers."""
+        return self.question.numeric
+
+    @property
     def enough(self) -> int:
         """So many rows are looked at."""
         return LOOKED_AT
@@ -327,11 +338,10 @@ class _FrameRows:
         self._roles = question.roles(list(schema))
         told = question.columns.used()
         self._named = {role: match_name(name, list(schema)) for role, name in told}
-        for name in self._roles.scores:
-            if not ex.is_flag(schema[name]):
-                raise InvalidInputError(
-                    f"scores: column {name!r} holds {schema[name]}, not numbers"
-                )
+        for argument, asked in question.numeric:
+            kind = schema[name := match_name(asked, list(schema))]
+            if not ex.is_flag(kind):
+                raise InvalidInputError(f"{argument}: column {name!r} holds {kind}, not numbers")
 
     def plain(self) -> dict[str, Any]:
         """Return scores, loss, period and what marks the row."""

@@ -297,15 +297,21 @@ class Watch:
         group: str | None = None,
         part: str = "frame",
     ) -> LazyStatus:
-        """Count a frame of DuckDB, Spark, Dask, Polars, pandas or pyarrow where it is, in one pass.
+        """Count a frame or an opened source where it is, in one pass.
 
         Parameters
         ----------
+        frame
+            A frame of DuckDB, Spark, Dask, Polars, pandas or pyarrow; or what `demur.open_source`
+            returns for files or a table of a database. Rows are counted as they are, with
+            labels or without: what the source was opened for does not matter, so
+            ``labelled=False`` will do.
         by
             Column that names the period. A period that was counted before under the same `part` is
             counted anew; other parts add up.
         loss, ood, audited, group
-            Columns that mean what the arguments of `update` do.
+            Columns that mean what the arguments of `update` do, as does that of `by`; the scores
+            are found by the names that the rule has for them.
         part
             Names the rows of this frame among those of the same period.
         """

@@ -37,7 +37,7 @@ from demur.core.program import Number as Value
 from demur.core.source import Work
 from demur.core.wording import formula
 from demur.errors import InvalidInputError, LikelyMistakeWarning
-from demur.sources.files import hive_columns, is_database_url, is_lake, shown
+from demur.sources.files import FileStamps, hive_columns, is_database_url, is_lake, shown
 from demur.sources.tables import column_names, table_columns
 from demur.watch.files import (
     AuditLabels,
@@ -335,10 +335,13 @@ class LivePlace:
 
         names = PeriodNames(str(roles.by))
         self._check_names(roles)
+        # From the look at the periods on, files must stay as they are.
+        stamps = FileStamps([] if self._is_table else self.paths)
         if not self._is_table:
             names = PeriodNames.of_files(self.paths, str(roles.by))
         with self._opened(roles, progress) as source:
             found = count_source(watch.setup, source, roles, names)
+        stamps.check()
         if self._is_table:
             found.files = {period: list(self.paths) for period in found.counts}
         held, closed = watch.waiting, watch.timeline.is_closed

@@ -69,6 +69,10 @@ class RowQuestion(Protocol):
         """The columns that are read, with the arguments that name them."""
 
     @property
+    def numeric(self) -> Sequence[tuple[str, str]]:
+        """Those of them that must hold numbers."""
+
+    @property
     def enough(self) -> int | None:
         """So many rows of the answer will do, whichever; None for all."""
 

@@ -136,12 +136,14 @@ class DaskSource(LabelledSource):
         if question.enough is None:
             return _one_table(self._compute(tasks))
         found: list[Table] = []
+        rows, place = 0, 0
         with self._passing():
-            for start in range(0, len(tasks), _PROBED):
-                found += self._gather(tasks[start : start + _PROBED])
-                if sum(len(next(iter(table.values()))) for table in found) >= question.enough:
-                    break
-        return _one_table(found)
+            while place < len(tasks) and rows < question.enough:
+                # One partition is mostly enough; of small ones, several at a time.
+                few = tasks[place : place + (_PROBED if place else 1)]
+                found += self._gather(few)
+                rows, place = sum(map(_length, found)), place + len(few)
+        return {name: column[: question.enough] for name, column in _one_table(found).items()}
 
     def _keep_set(self, name: str) -> None:
         self._standard = self._standard.with_set(name)
@@ -314,6 +316,10 @@ def _lengths(parts: list[Any]) -> list[int]:
 
 def _answer(frame: Any, question: RowQuestion) -> Table:
     return answer_of(nw.from_native(frame), question)
+
+
+def _length(table: Table) -> int:
+    return len(next(iter(table.values())))
 
 
 def _one_table(parts: Sequence[Table]) -> Table:

@@ -58,6 +58,7 @@ from demur.sources.open import Missing, Roles
 from demur.sources.record_batches import is_number
 
 _BATCH = 1 << 17
+_AS_NUMBERS = ("scores", "loss", "ood", "audited", "by")
 
 
 class BatchedSource(BatchCounting):
@@ -333,7 +334,9 @@ def standard_rows(
 
 def answer_of(frame: Any, question: RowQuestion) -> Table:
     """Return the answer of a narwhals frame in memory: numbers as such, other values as objects."""
-    found = question.of_frame(with_numbers(frame, question.used))
+    # Classes and names of rows stay as they are, to the last digit.
+    told = [(argument, name) for argument, name in question.used if argument in _AS_NUMBERS]
+    found = question.of_frame(with_numbers(frame, told))
     return {
         name: found[name].to_numpy() if found[name].dtype.is_numeric() else _listed(found[name])
         for name in found.columns

@@ -153,6 +153,9 @@ class SqlSource(LabelledSource):
         named = {role: match_name(name, self._names) for role, name in question.used}
         wanted = dict.fromkeys(match_name(name, self._names) for _, name in question.used)
         kinds = self._kinds(list(wanted), named.get("ood"))
+        for argument, name in question.numeric:
+            if (kind := kinds[match_name(name, self._names)]) not in _NUMBERS:
+                raise InvalidInputError(f"{argument}: column {name!r} holds {kind}, not numbers")
         return self._pass(question.of_table(replace(self._rows, kinds=kinds), self._names))
 
     def _types(self, names: Sequence[str], told: Mapping[str, str]) -> dict[str, str]:
