@@ -222,7 +222,7 @@ def _describe_rows(sample: Sample) -> dict[str, Any]:
                 "id": _quantiles(sample.id_scores[:, column]),
                 "ood": _quantiles(sample.ood_scores[:, column]),
             }
-            for column, name in enumerate(_names(sample.columns))
+            for column, name in enumerate(sample.columns.titles)
         },
         "fingerprint": Fingerprint.of(sample).to_data(),
     }
@@ -257,7 +257,7 @@ def _source_ranges(overview: Overview, columns: ScoreColumns) -> dict[str, dict[
     # The range of a confidence is that of its doubt with the other sign.
     ends = columns.as_doubts(np.vstack([overview.low, overview.high]))
     low, high = ends.min(axis=0).tolist(), ends.max(axis=0).tolist()
-    return {n: {"all": [low[k], high[k]]} for k, n in enumerate(_names(columns))}
+    return {n: {"all": [low[k], high[k]]} for k, n in enumerate(columns.titles)}
 
 
 def _all_ends(sides: dict[str, list[float]]) -> tuple[float, float] | None:
@@ -282,10 +282,6 @@ def _origin(
         "created": now(),
         "demur": version("demur"),
     }
-
-
-def _names(columns: ScoreColumns) -> tuple[str, ...]:
-    return columns.names or tuple(f"score {k + 1}" for k in range(columns.count))
 
 
 def point_data(point: Any) -> dict[str, Any]:

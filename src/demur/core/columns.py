@@ -51,6 +51,11 @@ class ScoreColumns:
     confidence: tuple[str, ...] = ()
     """Names of the columns that are confidences."""
 
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """What columns are called where words need a name: a number, if they have none."""
+        return self.names or tuple(f"score {k + 1}" for k in range(self.count))
+
     @classmethod
     def of(
         cls, names: Sequence[str] | None, *, confidence: Sequence[str] = (), count: int

@@ -58,7 +58,7 @@ _UPPER = {"tpr": "TPR", "fpr": "FPR"}
 
 def score_names(rule: Rule) -> tuple[str, ...]:
     """Return the names of the scores, made up where the rule has none."""
-    return rule.score_names or tuple(f"score {i + 1}" for i in range(len(rule.direction)))
+    return rule.columns.titles
 
 
 def formula(rule: Rule, signs: Alphabet = PLAIN) -> str:

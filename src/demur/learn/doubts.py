@@ -185,7 +185,7 @@ class Learned:
         """What the learned doubts are, in words."""
         said = [f"{name} {_MEANINGS[name]}" for name in self.names]
         made = "both are" if len(said) == 2 else "it is"
-        scores = self.columns.names or [f"score {k + 1}" for k in range(self.columns.count)]
+        scores = self.columns.titles
         return f"{', '.join(said)}; {made} learned ({self.method}) from {', '.join(scores)}."
 
     def beside_rule(self) -> dict[str, Any]:
@@ -273,7 +273,7 @@ class Learned:
         return cls.from_data(parsed(read_text(path, "the learned scores", LARGEST)))
 
     def __repr__(self) -> str:
-        names = self.columns.names or tuple(f"score {k + 1}" for k in range(self.columns.count))
+        names = self.columns.titles
         return f"Learned({list(self.names)} of {list(names)}, method={self.method!r})"
 
 

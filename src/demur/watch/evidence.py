@@ -339,11 +339,12 @@ def known_rates(
         )
     if reference is None:
         return None
-    tpr, fpr = (_rate(*reference.accepted(side), level / 4) for side in (0, 1))
+    tpr, fpr = (rate_ends(*reference.accepted(side), level / 4) for side in (0, 1))
     return KnownRates(tpr, fpr, prior, "seen on the rows of the reference, not certified")
 
 
-def _rate(successes: int, trials: int, level: float) -> Interval:
+def rate_ends(successes: int, trials: int, level: float) -> Interval:
+    """Return what a rate lies between, each end at the level; of no trials nothing is known."""
     if trials == 0:
         return Interval(0.0, 1.0)
     return Interval(rate_lower(successes, trials, level), rate_upper(successes, trials, level))

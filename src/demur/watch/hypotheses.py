@@ -45,6 +45,7 @@ from demur.watch.evidence import (
     mean_below,
     mean_sequence,
     outside,
+    rate_ends,
     share_sequence,
 )
 
@@ -375,7 +376,7 @@ class ScoreDrift:
         level = alpha / (4 * len(self.cuts))
         found = Interval(0.0, 1.0)
         for j, ends in enumerate(zip(*seen, strict=True)):
-            sides = [_ends(int(_over(rows[k])[j]), int(rows[k].sum()), level) for k in (0, 1)]
+            sides = [rate_ends(int(_over(rows[k])[j]), int(rows[k].sum()), level) for k in (0, 1)]
             allowed = explaining_priors(Interval(*map(float, ends)), tpr=sides[0], fpr=sides[1])
             found = common(found, allowed)
         return found
@@ -384,12 +385,6 @@ class ScoreDrift:
 def _over(bins: Any) -> FloatArray:
     """Return the rows above the end of each bin."""
     return np.asarray(bins.sum(axis=-1)[..., None] - np.cumsum(bins, axis=-1), np.float64)
-
-
-def _ends(successes: int, trials: int, level: float) -> Interval:
-    if trials == 0:
-        return Interval(0.0, 1.0)
-    return Interval(rate_lower(successes, trials, level), rate_upper(successes, trials, level))
 
 
 def common(one: Interval, other: Interval) -> Interval:

@@ -143,12 +143,12 @@ class WatchSetup:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the scores."""
-        return score_names(self.rule.columns)
+        return self.rule.columns.titles
 
     @property
     def live_names(self) -> tuple[str, ...]:
         """Names of the scores that live rows bring, of which the rule's may be made."""
-        return self.names if self.maker is None else score_names(self.maker.columns)
+        return self.names if self.maker is None else self.maker.columns.titles
 
     @cached_property
     def layout(self) -> CountLayout:
@@ -353,11 +353,6 @@ def _reference(rule: Rule, given: Sample | Reference | None) -> Reference | None
         check_kind("reference", given, Reference)
         return given
     return None if rule.card is None else rule.card.reference
-
-
-def score_names(columns: ScoreColumns) -> tuple[str, ...]:
-    """Return the names of scores, or their numbers."""
-    return columns.names or tuple(f"score {k + 1}" for k in range(columns.count))
 
 
 def maker_mark(maker: ScoreMaker) -> str:

@@ -22,9 +22,9 @@
 #include <stdlib.h>
 
 #define STARTS 12       /* single directions tried per quarter */
-#define COARSEST 4e-3   /* the first gap */
-#define FINER 4.0       /* how much smaller the next one is */
-#define FINEST 1e-6     /* the last gap before none */
+#define FIRST_GAP 4e-3  /* the first gap */
+#define GAP_RATIO 4.0   /* how much smaller the next one is */
+#define LAST_GAP 1e-6   /* the last gap before none */
 #define BLOCK_LEVELS 64 /* levels whose lowest rate is kept */
 
 enum { OOD_MASS = ID, CORRECT = LOSS, WRONG = FIRST_OOD };
@@ -117,9 +117,9 @@ int search_equal_fpr(Search *s, EqualFpr *e, const int64_t *quarter, int quarter
     int failed = !e->lowest || search_open(s);
     for (int64_t k = 0; k < blocks && !failed; k++) keep_lowest(e, k);
     if (!failed && s->tree->points > 0) {
-        e->gap = COARSEST;
+        e->gap = FIRST_GAP;
         failed = try_directions(s, quarter, quarters);
-        for (; !failed && e->gap > FINER * gap && e->gap >= FINEST; e->gap /= FINER)
+        for (; !failed && e->gap > GAP_RATIO * gap && e->gap >= LAST_GAP; e->gap /= GAP_RATIO)
             failed = explore(s, quarter, quarters);
         e->gap = gap;
         failed = failed || explore(s, quarter, quarters);

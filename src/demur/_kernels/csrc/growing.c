@@ -18,7 +18,6 @@
 #include "tenths.h"
 #include "vectors.h"
 
-#define KEYS_TOGETHER 512
 #define ROWS_AHEAD 16
 
 /* A table of equal steps tells how many knots lie in earlier steps, and so below a value; those in

@@ -11,7 +11,7 @@
 typedef struct {
     int64_t correct, wrong, ood;
     double tpr, fpr, precision, ood_share, ccr, loss;
-} Step;
+} Rates;
 
 typedef struct {
     int64_t id, ood; /* rows in all */
@@ -22,11 +22,11 @@ typedef struct {
     double value[METRICS];
 } Sums;
 
-static int64_t accepted_id(const Step *s) { return s->correct + s->wrong; }
+static int64_t accepted_id(const Rates *s) { return s->correct + s->wrong; }
 
 static double share(double part, double rest) { return part + rest > 0 ? part / (part + rest) : 1; }
 
-static void set_rates(const Sums *sums, Step *s)
+static void set_rates(const Sums *sums, Rates *s)
 {
     double pi = sums->prior;
     int64_t id = accepted_id(s);
@@ -39,7 +39,7 @@ static void set_rates(const Sums *sums, Step *s)
     s->loss = (double)s->wrong * sums->per_id;
 }
 
-static void add_areas(Sums *sums, const Step *last, const Step *now)
+static void add_areas(Sums *sums, const Rates *last, const Rates *now)
 {
     double *value = sums->value, up = now->tpr - last->tpr, right = now->fpr - last->fpr;
     sums->pairs += (now->ood - last->ood) * (accepted_id(now) + accepted_id(last));
@@ -59,7 +59,7 @@ static void add_areas(Sums *sums, const Step *last, const Step *now)
 }
 
 /* What only thresholds that some input can be below count for. */
-static void note_threshold(Sums *sums, const Step *now)
+static void note_threshold(Sums *sums, const Rates *now)
 {
     double pi = sums->prior, found = (1 - pi) * now->tpr;
     double f1 = 2 * found / (1 - pi + found + pi * now->fpr);
@@ -80,7 +80,7 @@ void all_metrics(Ranked correct, Ranked wrong, Ranked ood, double prior, int64_t
                  double *value)
 {
     Sums sums = {.id = correct.count + wrong.count, .ood = ood.count, .prior = prior};
-    Step last = {0}, now = {0};
+    Rates last = {0}, now = {0};
     double a = at_or_inf(&correct, 0), b = at_or_inf(&wrong, 0), c = at_or_inf(&ood, 0);
     double score = fmin(a, fmin(b, c));
     sums.per_id = 1 / (double)sums.id;

@@ -34,7 +34,7 @@ ALWAYS_INLINE double error_at(double weight, double rounding) { return weight !=
 
 /* Values are base + weight*moving, with the weights of the two ends of a part. */
 ALWAYS_INLINE void compare_points(const double *base, const double *moving, int n,
-                                  const double *weight, double rounding, Limits at, Sides *sides)
+                                  const double *weight, double rounding, Edges at, Sides *sides)
 {
     const double weights[2] = {weight[0], weight[1]};
     const double errors[2] = {error_at(weight[0], rounding), error_at(weight[1], rounding)};
@@ -50,7 +50,7 @@ ALWAYS_INLINE void compare_points(const double *base, const double *moving, int 
     }
 }
 
-ALWAYS_INLINE void sides_of_points_loops(const Search *s, const Cut *cut, const Limits *limits,
+ALWAYS_INLINE void sides_of_points_loops(const Search *s, const Cut *cut, const Edges *edges,
                                          const Batch *batch, Sides *sides)
 {
     const double *point = s->tree->point, fixed = cut->chart->fixed;
@@ -62,14 +62,14 @@ ALWAYS_INLINE void sides_of_points_loops(const Search *s, const Cut *cut, const 
         moving[k] = scores[moves];
     }
     for (int part = 0; part < cut->parts; part++)
-        compare_points(base, moving, n, cut->weight + cut->from[part], s->rounding, limits[part],
+        compare_points(base, moving, n, cut->weight + cut->from[part], s->rounding, edges[part],
                        sides + part);
 }
 
 WITH_WIDEST_VECTORS(, sides_of_points,
-                    (const Search *s, const Cut *cut, const Limits *limits, const Batch *batch,
+                    (const Search *s, const Cut *cut, const Edges *edges, const Batch *batch,
                      Sides *sides),
-                    (s, cut, limits, batch, sides))
+                    (s, cut, edges, batch, sides))
 
 /* The corners of nodes with the smallest and with the largest values. */
 typedef struct {
@@ -85,7 +85,7 @@ ALWAYS_INLINE double size_between(double low, double high, int tolerant)
 
 /* Both ends are written out, and what does not change is a constant: no vectors come of it else. */
 ALWAYS_INLINE void compare_corners(const Corners *low, const Corners *high, int n,
-                                   const double *weight, double rounding, Limits at, Sides *sides,
+                                   const double *weight, double rounding, Edges at, Sides *sides,
                                    int tolerant)
 {
     const double left = weight[0], right = weight[1];
@@ -106,7 +106,7 @@ ALWAYS_INLINE void compare_corners(const Corners *low, const Corners *high, int 
 }
 
 ALWAYS_INLINE void compare_nodes(const Corners *low, const Corners *high, int n,
-                                 const double *weight, double rounding, Limits at, Sides *sides)
+                                 const double *weight, double rounding, Edges at, Sides *sides)
 {
     if (rounding > 0)
         compare_corners(low, high, n, weight, rounding, at, sides, 1);
@@ -138,7 +138,7 @@ ALWAYS_INLINE void take_out(const Corners *low, const Corners *high, int n, cons
     }
 }
 
-ALWAYS_INLINE void sides_of_nodes_loops(const Search *s, const Cut *cut, const Limits *limits,
+ALWAYS_INLINE void sides_of_nodes_loops(const Search *s, const Cut *cut, const Edges *edges,
                                         const Batch *batch, int all, Sides *sides, Batch *opened)
 {
     const Chart chart = *cut->chart;
@@ -155,7 +155,7 @@ ALWAYS_INLINE void sides_of_nodes_loops(const Search *s, const Cut *cut, const L
         high.moving[k] = box[chart.high[1]];
     }
     for (int part = 0; part < cut->parts; part++)
-        compare_nodes(&low, &high, n, cut->weight + cut->from[part], s->rounding, limits[part],
+        compare_nodes(&low, &high, n, cut->weight + cut->from[part], s->rounding, edges[part],
                       sides + part);
     if (cut->parts == 1) sides[1] = sides[0];
     for (int k = 0; k < n; k++) most[k] = all ? -1 : cut->open_above;
@@ -170,6 +170,6 @@ ALWAYS_INLINE void sides_of_nodes_loops(const Search *s, const Cut *cut, const L
 }
 
 WITH_WIDEST_VECTORS(, sides_of_nodes,
-                    (const Search *s, const Cut *cut, const Limits *limits, const Batch *batch,
+                    (const Search *s, const Cut *cut, const Edges *edges, const Batch *batch,
                      int all, Sides *sides, Batch *opened),
-                    (s, cut, limits, batch, all, sides, opened))
+                    (s, cut, edges, batch, all, sides, opened))

@@ -18,7 +18,7 @@ typedef struct {
     Search *s;
     const Cut *cut;
     Part *part;
-    Limits limits[2];
+    Edges edges[2];
     int graded;
     Batch points, nodes;
 } Sieve;
@@ -173,7 +173,7 @@ static int sift_points(Sieve *v)
     Sides sides[2];
     if (reserve_batch(v)) return -1;
     fill_up(&v->points);
-    sides_of_points(v->s, v->cut, v->limits, &v->points, sides);
+    sides_of_points(v->s, v->cut, v->edges, &v->points, sides);
     add_pairs(v, &v->points, sides, v->s->tree->mass);
     for (int k = 0; k < v->cut->parts; k++)
         put(v, v->part + k, &v->points, sides + k, v->s->tree->mass, ~0);
@@ -226,7 +226,7 @@ static int sift_nodes(Sieve *v, int open_all)
     Batch opened = {.count = 0};
     if (reserve_batch(v)) return -1;
     fill_up(&v->nodes);
-    sides_of_nodes(v->s, v->cut, v->limits, &v->nodes, open_all, sides, &opened);
+    sides_of_nodes(v->s, v->cut, v->edges, &v->nodes, open_all, sides, &opened);
     add_pairs(v, &v->nodes, sides, v->s->tree->sums);
     for (int k = 0; k < v->cut->parts; k++)
         v->part[k].box.nodes +=
@@ -274,8 +274,8 @@ int sift(Search *s, const Cut *cut, const int32_t *item, int64_t count)
         for (int end = 0; end < 2; end++) {
             /* Without a weight there is no product. */
             const double lost = cut->weight[cut->from[k] + end] == 0 ? 0 : s->lost;
-            v.limits[k].low[end] = zone->low[end] - lost;
-            v.limits[k].high[end] = zone->high[end] + lost;
+            v.edges[k].low[end] = zone->low[end] - lost;
+            v.edges[k].high[end] = zone->high[end] + lost;
         }
     }
     s->waiting.count = 0;

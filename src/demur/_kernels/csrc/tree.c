@@ -20,7 +20,6 @@
 #define AHEAD 24
 #define NODES_AHEAD 4
 #define ENTRIES_OF_A_LINE 8 /* masses in a line of the cache */
-#define KEYS_TOGETHER 512 /* rows whose keys are made together */
 
 static int compare(const double *scores, uint64_t a, uint64_t b, int row_bits)
 {

@@ -44,6 +44,7 @@ typedef struct {
 #define ROW_BITS 30
 #define MOST_ROWS (((int64_t)1 << ROW_BITS) - 1)
 #define LEVELS (KEY_BITS + ROW_BITS + 1)
+#define KEYS_TOGETHER 512 /* rows whose keys are made together */
 
 #define MOST_TILT 900
 
