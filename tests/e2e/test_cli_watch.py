@@ -178,6 +178,14 @@ def test_a_project_file_does_not_rename_the_scores_of_a_rule(live, tmp_path):
     assert json.loads(done.stdout)["accepted"] == accepted, done.stderr
 
 
+def test_a_project_file_does_not_take_ids_for_groups(live, tmp_path):
+    (tmp_path / "demur.toml").write_text('[columns]\nid = "patient"\ngroup = "site"\n')
+    (tmp_path / "a.csv").write_text("knn,msp,site\n" + "0.1,9,a\n0.2,9,b\n" * 20)
+    done = run(tmp_path, "watch", str(live / "rule.json"), "a.csv", "--json")
+    assert json.loads(done.stdout)["rows"] == 40, done.stderr
+    assert "--group site" in done.stderr and "patient" not in done.stderr
+
+
 def test_days_are_counted_once_and_the_break_is_found(live):
     good = json.loads(watch(live, days(live, 1, 9), "--json", code=0).stdout)
     assert (good["rows"], good["ok"], good["alarms"]) == (9 * 400, True, [])

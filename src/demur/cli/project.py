@@ -40,8 +40,8 @@ _SECTIONS = {
     "paths": ("data", "fresh", "rule", "deployed", "report", "counts"),
 }
 _LISTS = ("scores", "confidence")
-# Columns whose options are called otherwise where commands take them.
-_TARGETS = {"id": "group", "group": "id_group"}
+# Columns whose parameters are called otherwise than their options, not by every command alike.
+_RENAMED = ("id", "group")
 
 
 class ProjectEntry(NamedTuple):
@@ -60,7 +60,7 @@ def project_values(command: click.Command, name: str, given: Mapping[str, Any]) 
     path = _find(given.get("project"))
     if path is None:
         return {}
-    entries = _for_command(_read(path), name, path.parent)
+    entries = _for_command(_read(path), command, name, path.parent)
     known = {param.name for param in command.params}
     typed = {name for name, value in given.items() if _is_given(value)}
     used = {
@@ -143,18 +143,20 @@ def _value(path: Path, section: str, name: str, value: Any) -> Any:
     return value
 
 
-def _for_command(found: Mapping[str, Any], command: str, folder: Path) -> dict[str, ProjectEntry]:
+def _for_command(
+    found: Mapping[str, Any], command: click.Command, called: str, folder: Path
+) -> dict[str, ProjectEntry]:
     """Return the entries under the names of the command's parameters."""
-    judges = command in ("evaluate", "certify", "prior", "apply", "watch")
+    judges = called in ("evaluate", "certify", "prior", "apply", "watch")
     entries: dict[str, ProjectEntry] = {}
     for name, value in found.items():
         target = name
         if name in _SECTIONS["paths"]:
             value = str(folder / value)
-            target = _path_target(name, command)
-        else:
+            target = _path_target(name, called)
+        elif name in _RENAMED:
             # In apply --id is the only column to keep, another matter.
-            target = _TARGETS.get(name, name)
+            target = "" if called == "apply" else _parameter_of(f"--{name}", command)
         if target == "" or (judges and name in _LISTS):
             continue  # A saved rule names its own scores.
         text = ",".join(value) if isinstance(value, list) else value
@@ -162,6 +164,11 @@ def _for_command(found: Mapping[str, Any], command: str, folder: Path) -> dict[s
         label = places.get(target, f"--{name.replace('_', '-')}")
         entries[target] = ProjectEntry(f"{label} {text}", value)
     return entries
+
+
+def _parameter_of(option: str, command: click.Command) -> str:
+    """Return the name of the parameter that an option sets; empty where there is none."""
+    return next((param.name or "" for param in command.params if option in param.opts), "")
 
 
 def _path_target(name: str, command: str) -> str:
