@@ -38,6 +38,11 @@ _HINTS = {
     "Activations": "make one with Activations(logits=..., features=...)",
 }
 
+_HINT_OF_A_SOURCE = (
+    ", whose rows stay where they are: demur.core.row_draws.bring(source, 100_000) makes a Sample of "
+    "them, or of so many of them, drawn by a hash"
+)
+
 
 def takes(**kinds: Kinds) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Refuse arguments of another kind than these; None is taken where it is the default."""
@@ -67,6 +72,8 @@ def check_kind(name: str, value: Any, kinds: Kinds) -> None:
     every = kinds if isinstance(kinds, tuple) else (kinds,)
     wanted = " or ".join(dict.fromkeys(_NAMES.get(kind, f"a {kind.__name__}") for kind in every))
     hint = next((f": {_HINTS[k.__name__]}" for k in every if k.__name__ in _HINTS), "")
+    if hint and callable(getattr(value, "overview", None)):
+        hint = _HINT_OF_A_SOURCE
     shown = repr(value) if isinstance(value, str) else type(value).__name__
     raise InvalidInputError(f"{name} must be {wanted}, got {shown}{hint}")
 

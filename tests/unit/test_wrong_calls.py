@@ -30,6 +30,9 @@ NAMES = {
     "R": dm.Rule((0.6, 0.8), 0.7, score_names=("a", "b")),
     "FRAME": pd.DataFrame({"a": ARRAY[:, 0], "b": ARRAY[:, 1], "l": 0, "text": "x"}),
     "TWICE": TWICE,
+    "SOURCE": dm.open_source(
+        pd.DataFrame({"a": ARRAY[:, 0], "l": np.arange(40) % 2}), "a", loss="l"
+    ),
     "P": population.FiniteProblem([[0.3, 0.2], [0.4, 0.1]], [0.1, 0.9]),
     "ACT": Activations(logits=ARRAY, features=ARRAY, labels=np.arange(40) % 2),
 }
@@ -539,6 +542,8 @@ def test_wrong_calls_end_in_an_error_of_demur(call):
         ("guarantees.cross_tune(S, M, groups=pd.Series(range(40)))", "a pair"),
         ("F.rule(0.8, 0.2)", r"rule_at\(min_tpr=\.\.\., max_fpr=\.\.\.\)"),
         ("metrics.auroc(A)", r"Sample\(id_scores, id_loss, ood_scores\)"),
+        ("metrics.auroc(SOURCE)", r"row_draws\.bring\(source, 100_000\)"),
+        ("guarantees.tune_certified(SOURCE, M)", r"row_draws\.bring\(source, 100_000\)"),
         ("F.rule_at(min_tpr=0.83, max_fpr=0.2)", "nearest are 0.5 and 0.8"),
     ],
 )
