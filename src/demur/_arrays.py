@@ -39,8 +39,8 @@ _HINTS = {
 }
 
 _HINT_OF_A_SOURCE = (
-    ", whose rows stay where they are: demur.core.row_draws.bring(source, 100_000) makes a Sample of "
-    "them, or of so many of them, drawn by a hash"
+    ", whose rows stay where they are: demur.core.row_draws.bring(source, 100_000) makes a Sample "
+    "of them, or of so many of them, drawn by a hash"
 )
 
 
