@@ -70,6 +70,14 @@ def test_files(engine, tmp_path):
         source.close()
 
 
+def test_every_source_can_be_closed(tmp_path):
+    pq.write_table(TABLE, tmp_path / "rows.parquet")
+    for data in (TABLE, FRAMES["polars lazy"](), str(tmp_path / "rows.parquet")):
+        with dm.open_source(data, ROLES.scores, **COLUMNS) as source:
+            assert source.overview().rows == TABLE.num_rows
+        source.close()
+
+
 def test_confidences_and_missing_values():
     frame = pl.DataFrame({"c": [0.9, 0.3, None, 0.2], "l": [0, 1, 0, 0], "o": [0, 0, 0, 1]})
     with pytest.raises(dm.InvalidInputError, match=r"'c' is missing or NaN in 1 rows.*drop"):

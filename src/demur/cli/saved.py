@@ -327,12 +327,9 @@ def opened(
             progress=progress.at,
             engine="duckdb" if engine.engine in ("auto", "memory") else engine.engine,  # type: ignore[arg-type]
         )
-        progress.passes_of(getattr(source, "work", None), about)
-        try:
+        progress.passes_of(source.work, about)
+        with source:
             yield source
-        finally:
-            if hasattr(source, "close"):
-                source.close()
 
 
 @contextmanager

@@ -380,11 +380,8 @@ class LivePlace:
                 progress=progress.at,
             )
             progress.passes_of(source.work, 2)
-            try:
+            with source:
                 yield source
-            finally:
-                if hasattr(source, "close"):
-                    source.close()
 
     def remarks(self, watch: Watch, found: FileCounts) -> list[str]:
         """Say what is not as it is where files are read."""

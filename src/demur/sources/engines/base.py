@@ -104,6 +104,15 @@ class BaseSource(ABC):
         names = ", ".join(self.score_names)
         return f"{type(self).__name__}(scores {names}; {self.work.passes} passes so far)"
 
+    def close(self) -> None:  # noqa: B027 - those that opened something say what to close
+        """Let go of what was opened for the rows, which of most sources is nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def watch_files(self, stamps: Stamps) -> None:
         """Refuse passes over files that are not what they were."""
         self._stamps = stamps

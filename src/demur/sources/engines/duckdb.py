@@ -128,12 +128,6 @@ class DuckDBSource(ScannedSource):
             self._shut()
             self._connection = None
 
-    def __enter__(self) -> DuckDBSource:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def sample(self, rows: int, *, seed: int) -> Rows:
         """Return about so many rows."""
         with self._explained():

@@ -11,7 +11,7 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, reduce
 from importlib import import_module
@@ -242,7 +242,8 @@ def _end_java() -> None:
     for process in told.stdout.splitlines():
         number, parent, command = process.split(maxsplit=2)
         if int(parent) == os.getpid() and "pyspark-shell" in command:
-            os.kill(int(number), signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(int(number), signal.SIGKILL)
 
 
 # What is written must be all rows of one file, in one file, with types that others read.

@@ -131,12 +131,6 @@ class SqlSource(LabelledSource):
         """Close the connection if it was opened for this source."""
         self._database.close()
 
-    def __enter__(self) -> SqlSource:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def _kinds(self, names: Sequence[str], ood: str | None) -> dict[str, str]:
         """Return what columns hold."""
         types = self._types(list(dict.fromkeys(names)), self._told)
